@@ -7,7 +7,6 @@ use asterism_placement::membership::MEMBERS_MAX;
 use asterism_placement::replicated;
 use serde::Serialize;
 
-use super::ack::StoreAck;
 use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
@@ -16,8 +15,7 @@ pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
 use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
-use super::store_cache::{self, CACHE};
-use super::store_shards::{SHARD, SHARDS_MAX};
+use super::store_fields::STORE;
 use super::tenants::TENANT;
 use asterism_notation::value;
 
@@ -310,108 +308,6 @@ section! {
                 kind: Kind::Flag,
                 default: Default::Is("true"),
                 meaning: "Whether datagrams are passed to the kernel in batches (UDP segmentation and receive offload). Stays off where the kernel has none.",
-            },
-        },
-    };
-}
-
-/// Addresses of a store at most.
-pub(super) const STORE_ADDRESSES_MAX: usize = 16;
-
-section! {
-    /// The store of remote objects.
-    pub(crate) static STORE: StoreKeys = {
-        path: "store",
-        meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`. The same for all hosts.",
-        fields: {
-            address: List<SocketAddr> = Setting {
-                kind: Kind::Several {
-                    of: &Kind::Socket,
-                    most: STORE_ADDRESSES_MAX,
-                },
-                default: Default::Unset("needed without `shards`"),
-                meaning: "The store's address and port; or those of a primary and its replicas, or of members of a Redis cluster, as a list in any order. Hosts use the one that is the primary, and look for it again when they lose it.",
-            },
-            shards: Vec<NamedValues> = Setting {
-                kind: Kind::Named {
-                    section: SHARD.section(),
-                    most: SHARDS_MAX,
-                },
-                default: Default::Is("{}"),
-                meaning: "The parts of a store of several, by their names: in place of `address`.",
-            },
-            buckets: u64 = Setting {
-                kind: Kind::Count { least: 256, most: 65_536 },
-                default: Default::Is("16_384"),
-                meaning: "With `shards`: parts of all conversations, each of which one shard has. A power of two, and that of directors that are to send packets to the host beside their shard.",
-            },
-            seed: u64 = Setting {
-                kind: Kind::Count { least: 0, most: i64::MAX as u64 },
-                default: Default::Is("0"),
-                meaning: "With `shards`: which conversations share one follows from it. The same as `seed` of such directors.",
-            },
-            user: String = Setting {
-                kind: Kind::Name,
-                default: Default::Unset("the store's default user"),
-                meaning: "The user as which instances log in, with `password_file`.",
-            },
-            password_file: String = Setting {
-                kind: Kind::File,
-                default: Default::Unset("no login"),
-                meaning: "The file with the password, on one line. Its mode must be 0600.",
-            },
-            connections: u64 = Setting {
-                kind: Kind::Count {
-                    least: 1,
-                    most: 16,
-                },
-                default: Default::Is("8"),
-                meaning: "Connections of each instance that commit, at most: a batch of packets on each at a time. Two are always open, and one that reads; further ones while whole batches wait.",
-            },
-            name: String = Setting {
-                kind: Kind::Name,
-                default: Default::Unset("the cluster's name"),
-                meaning: "What begins the names of all keys, in braces. Clusters that share a store need different ones.",
-            },
-            ack: StoreAck = Setting {
-                kind: Kind::Choice {
-                    allowed: StoreAck::WORDS,
-                    refused: &[
-                        Word {
-                            word: "all",
-                            meaning: "a packet waits for one replica: write \"replica\"",
-                        },
-                        Word {
-                            word: "none",
-                            meaning: "a packet leaves when the primary has its writes at least: write \"primary\"",
-                        },
-                    ],
-                },
-                default: Default::Is("\"primary\""),
-                meaning: "Who has the writes of a packet when it leaves.",
-            },
-            timeout: Duration = Setting {
-                kind: duration(Duration::from_millis(10), Duration::from_secs(60)),
-                default: Default::Is("\"1s\""),
-                meaning: "How long a reply of the store may take before the connection counts as lost and is opened again.",
-            },
-            cache: Values = Setting {
-                kind: Kind::Table(CACHE.section()),
-                default: Default::Is("{}"),
-                meaning: "What instances keep of the store's answers; nothing without this table.",
-            },
-            when_down: ChosenWord = Setting {
-                kind: Kind::Choice {
-                    allowed: &[store_cache::DROP, store_cache::SERVE_KNOWN],
-                    refused: &[store_cache::BYPASS],
-                },
-                default: Default::Is("\"drop\""),
-                meaning: "What becomes of packets while the store is away.",
-            },
-            known_for: Duration = Setting {
-                kind: duration(Duration::from_millis(100), Duration::from_secs(3_600)),
-                default: Default::Is("\"10s\""),
-                meaning: "With `when_down = \"serve-known\"`: how long after the store was last heard known flows go on.",
             },
         },
     };

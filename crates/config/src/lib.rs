@@ -2,7 +2,7 @@
 //!
 //! `fields.rs`, `host.rs`, `port.rs`, `orchestrator.rs` and `functions/` declare every table and field once, by the macros of `declared.rs`; `section.rs`
 //! and `kind.rs` read a table by its declaration; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
-//! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `key_file.rs` do. Read first:
+//! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `asterism-key-file` do. Read first:
 //! [`Config::read`].
 
 mod ack;
@@ -19,7 +19,6 @@ mod file_error;
 pub mod files;
 pub mod functions;
 mod host;
-pub mod key_file;
 pub mod kind;
 mod launch;
 mod objects;
@@ -34,11 +33,13 @@ mod release;
 pub mod section;
 mod store;
 mod store_cache;
+mod store_fields;
 mod store_shards;
 mod tenants;
 pub mod wiring;
 
 pub use ack::StoreAck;
+pub use asterism_key_file as key_file;
 pub use asterism_notation::{network, suggestion, text, value};
 pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};

@@ -10,11 +10,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::ack::StoreAck;
 use super::diagnostic::{Diagnostic, Report};
-use super::fields::STORE;
+use super::functions::ObjectKind;
 use super::objects::{ObjectChoice, Placement, Sharing};
-use super::section::{Key, List, Values};
 use super::store_cache::{self, StoreCache};
-use super::store_shards::{self, StoreShard, StoreShards};
+use super::store_fields::STORE;
+use super::store_shards::{self, StoreShard, StoreShards, addresses};
 use super::{Function, Purpose, Settings, overlay};
 
 /// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
@@ -83,7 +83,7 @@ pub(super) fn read(
         check_filter(document, function, report);
     }
     if (store.as_ref()).is_some_and(|store| store.shards.is_some()) {
-        store_shards::check_objects(document, function, report);
+        check_shards(document, function, report);
     }
     let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
     let first = place_of(document, function, is_remote);
@@ -147,6 +147,44 @@ pub(super) fn read(
         }
     }
     (report.errors() == before).then_some(store)
+}
+
+/// Refuses objects in a store of several shards whose entries are of no conversation, and where that is written.
+fn check_shards(document: &DeTable<'_>, function: &Function, report: &mut Report) {
+    let is_whole = |object: &ObjectChoice| {
+        object.placement == Placement::Remote && object.kind != ObjectKind::Conversations
+    };
+    if let Some((object, place)) = place_of(document, function, is_whole) {
+        report.add(
+            Diagnostic::error(format!("`{object}` cannot be in shards"), place)
+                .label("its entries are not each of one conversation")
+                .help("choose placement = \"replicated\" for it")
+                .help(format!(
+                    "or leave `shards` out, and write the address of one store in [store]{}",
+                    that_can(function)
+                )),
+        );
+    }
+}
+
+/// Which objects of a function can be in shards.
+fn that_can(function: &Function) -> String {
+    let stages: Vec<&ObjectChoice> = match &function.settings {
+        Settings::Chain(chain) => chain
+            .stages
+            .iter()
+            .flat_map(|stage| &stage.objects)
+            .collect(),
+        _ => function.objects.iter().collect(),
+    };
+    let can = stages
+        .iter()
+        .filter(|object| object.kind == ObjectKind::Conversations);
+    let names: Vec<String> = can.map(|object| format!("`{}`", object.name)).collect();
+    match names.is_empty() {
+        true => ": no object of this function can be in shards".to_owned(),
+        false => format!(": shards can have {}", names.join(", ")),
+    }
 }
 
 /// Refuses a filter of more entries than an instance should have memory for.
@@ -234,40 +272,6 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
     })
 }
 
-/// The addresses of a store, or of a shard: one at least, each once.
-pub(super) fn addresses(
-    values: &Values,
-    field: Key<List<SocketAddr>>,
-    report: &mut Report,
-) -> Option<Vec<SocketAddr>> {
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    let written = values.get(field)?;
-    for (address, place) in written {
-        let nowhere =
-            address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast();
-        let wrong = match (nowhere, addresses.contains(&address)) {
-            (false, false) => {
-                addresses.push(address);
-                continue;
-            }
-            (true, _) => Diagnostic::error(format!("no store can be reached at {address}"), place)
-                .help("write the store's own address and port, such as \"10.0.0.5:6379\""),
-            (false, true) => Diagnostic::error(format!("{address} is there twice"), place)
-                .help("write each server of the store once"),
-        };
-        report.add(wrong);
-        return None;
-    }
-    if addresses.is_empty() {
-        report.add(
-            Diagnostic::error("a store has an address", values.span_of(field))
-                .help("write the store's address and port, such as \"10.0.0.5:6379\""),
-        );
-        return None;
-    }
-    Some(addresses)
-}
-
 /// What of a NAT whose sessions are to live in a store needs every instance to hear of all of them, and where that is written.
 fn counted(document: &DeTable<'_>, function: &Function) -> Option<(&'static str, Range<usize>)> {
     let of_sessions = |object: &ObjectChoice| {
@@ -319,7 +323,7 @@ pub(super) fn check_alerts(document: &DeTable<'_>, function: &Function, report: 
 }
 
 /// The first such object, and where its placement is written.
-pub(super) fn place_of(
+fn place_of(
     document: &DeTable<'_>,
     function: &Function,
     is_such: impl Fn(&ObjectChoice) -> bool,
@@ -491,5 +495,71 @@ mod tests {
         assert!(with("192.0.2.7:6379").contains("warning: the password crosses the network"));
         assert_eq!(with("127.0.0.1:6379"), "");
         assert_eq!(with("[::1]:6379"), "");
+    }
+
+    const FIREWALL: &str = "[cluster]\nname = \"edge\"\n\
+        [store.shards]\n\
+        b = { address = \"192.0.2.2:6379\" }\n\
+        a = { address = [\"192.0.2.1:6379\", \"192.0.2.2:6380\"] }\n\
+        [function.firewall]\nrules = \"none.rules\"\n\
+        [function.firewall.state]\n\
+        flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }\n";
+
+    const FLOWS: &str =
+        "flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }";
+
+    #[test]
+    fn shards_are_read_in_the_order_of_their_names() {
+        let (config, report) = read(FIREWALL, Purpose::Host);
+        let config = config.unwrap_or_else(|| panic!("{report}"));
+        let store = config.store.expect("it has one");
+        assert_eq!(
+            store.place(),
+            "a at 192.0.2.1:6379, 192.0.2.2:6380; b at 192.0.2.2:6379"
+        );
+        let shards = store.shards.expect("it has some");
+        assert_eq!(shards.names(), ["a", "b"]);
+        assert_eq!((shards.buckets, shards.seed), (16_384, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_in_shards_is_refused_with_its_place() {
+        for (change, expected) in [
+            (
+                (FLOWS, "blocked = { placement = \"remote\" }"),
+                "`blocked` cannot be in shards",
+            ),
+            (
+                (FLOWS, "hits = { placement = \"remote\" }"),
+                "shards can have `flows`, `fragments`",
+            ),
+            (
+                (
+                    "[store.shards]",
+                    "[store]\naddress = \"192.0.2.9:1\"\n[store.shards]",
+                ),
+                "an address or shards",
+            ),
+            (("b = {", "\"b}\" = {"), "is no name of a shard"),
+            (
+                ("[store.shards]", "[store]\nbuckets = 1_000\n[store.shards]"),
+                "write buckets = 1024",
+            ),
+            (("192.0.2.2:6380", "192.0.2.1:6379"), "is there twice"),
+            (
+                ("192.0.2.2:6379", "0.0.0.0:6379"),
+                "no store can be reached",
+            ),
+            (
+                ("b = { address = \"192.0.2.2:6379\" }\n", ""),
+                "one shard is no part",
+            ),
+        ] {
+            let (config, report) = read(&FIREWALL.replace(change.0, change.1), Purpose::Host);
+            assert!(
+                config.is_none() && report.contains(expected),
+                "{expected}: {report}"
+            );
+        }
     }
 }

@@ -5,10 +5,9 @@ use core::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Report};
-use super::fields::STORE;
-use super::kind::{Kind, Word};
 use super::overlay;
-use super::section::{Default, Setting, Values, section};
+use super::section::Values;
+use super::store_fields::{CACHE, SERVE_KNOWN, STORE};
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,53 +20,6 @@ pub struct StoreCache {
     pub known_for: Duration,
     /// Which keys may be in the store is known too.
     pub filter: bool,
-}
-
-/// Packets that need the store are parked, and dropped in the end.
-pub(super) const DROP: Word = Word {
-    word: "drop",
-    meaning: "Packets that need the store are parked for two seconds at most, and then dropped.",
-};
-/// Packets of known flows go on.
-pub(super) const SERVE_KNOWN: Word = Word {
-    word: "serve-known",
-    meaning: "The same, but packets whose flows are in the cache go on by what it has, for `known_for`.",
-};
-/// Packets pass the function.
-pub(super) const BYPASS: Word = Word {
-    word: "bypass",
-    meaning: "no packet passes a function unseen; choose \"serve-known\", by which known flows go on",
-};
-
-section! {
-    /// The cache of an instance.
-    pub(crate) static CACHE: CacheKeys = {
-        path: "store.cache",
-        meaning: "Answers of the store that each instance keeps: packets of known flows that write nothing need no round trip. The store says what has changed (`CLIENT TRACKING`, Redis 6 or later).",
-        fields: {
-            entries: u64 = Setting {
-                kind: Kind::Count {
-                    least: 64,
-                    most: 1 << 24,
-                },
-                default: Default::Is("65536"),
-                meaning: "Answers that each instance keeps at most, some 300 bytes each. Beyond that those go that were not used for longest, roughly.",
-            },
-            staleness: Duration = Setting {
-                kind: Kind::Duration {
-                    least: Duration::from_millis(1),
-                    most: Duration::from_secs(60),
-                },
-                default: Default::Is("\"100ms\""),
-                meaning: "A packet that reads one entry and writes nothing may act on what was there so long before it came. Several round trips to the store, or the cache is of no use.",
-            },
-            filter: bool = Setting {
-                kind: Kind::Flag,
-                default: Default::Is("false"),
-                meaning: "Whether each instance knows which keys are not in the store, so that a new flow reads nothing there. Eight bytes for each entry that the objects may have; every change of a key is announced to every instance.",
-            },
-        },
-    };
 }
 
 /// What `[store]` says of it.

@@ -2,37 +2,10 @@
 
 use core::net::SocketAddr;
 
-use toml::de::DeTable;
-
 use super::diagnostic::{Diagnostic, Report};
-use super::fields::{STORE, STORE_ADDRESSES_MAX};
-use super::functions::ObjectKind;
-use super::kind::{Kind, NamedValues};
-use super::objects::{ObjectChoice, Placement};
-use super::section::{Default, List, Setting, Values, section};
-use super::store::place_of;
-use super::{Function, Settings};
-
-/// The most shards. Each instance has connections to all of them.
-pub(super) const SHARDS_MAX: usize = 64;
-
-section! {
-    /// One shard.
-    pub(crate) static SHARD: ShardKeys = {
-        path: "store.shards.NAME",
-        meaning: "A part of the store: the entries of whole conversations, of all that two addresses say to each other. Shards that are named as the hosts are and run beside them have the entries of the packets that directors with `by = \"conversation\"` send to these hosts.",
-        fields: {
-            address: List<SocketAddr> = Setting {
-                kind: Kind::Several {
-                    of: &Kind::Socket,
-                    most: STORE_ADDRESSES_MAX,
-                },
-                default: Default::Required("\"10.0.0.5:6379\""),
-                meaning: "The shard's address and port; or those of a primary and its replicas, or of members of a Redis cluster, as a list in any order.",
-            },
-        },
-    };
-}
+use super::kind::NamedValues;
+use super::section::{Key, List, Values};
+use super::store_fields::{SHARD, STORE};
 
 /// How a store is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,122 +88,40 @@ fn one(shard: &NamedValues, report: &mut Report) -> Option<StoreShard> {
     }
     Some(StoreShard {
         name: shard.name.clone(),
-        addresses: super::store::addresses(&shard.values, SHARD.address, report)?,
+        addresses: addresses(&shard.values, SHARD.address, report)?,
     })
 }
 
-/// Refuses objects in a store of several shards whose entries are of no conversation, and where that is written.
-pub(super) fn check_objects(document: &DeTable<'_>, function: &Function, report: &mut Report) {
-    let is_whole = |object: &ObjectChoice| {
-        object.placement == Placement::Remote && object.kind != ObjectKind::Conversations
-    };
-    if let Some((object, place)) = place_of(document, function, is_whole) {
+/// The addresses of a store, or of a shard: one at least, each once.
+pub(super) fn addresses(
+    values: &Values,
+    field: Key<List<SocketAddr>>,
+    report: &mut Report,
+) -> Option<Vec<SocketAddr>> {
+    let mut addresses: Vec<SocketAddr> = Vec::new();
+    let written = values.get(field)?;
+    for (address, place) in written {
+        let nowhere =
+            address.port() == 0 || address.ip().is_unspecified() || address.ip().is_multicast();
+        let wrong = match (nowhere, addresses.contains(&address)) {
+            (false, false) => {
+                addresses.push(address);
+                continue;
+            }
+            (true, _) => Diagnostic::error(format!("no store can be reached at {address}"), place)
+                .help("write the store's own address and port, such as \"10.0.0.5:6379\""),
+            (false, true) => Diagnostic::error(format!("{address} is there twice"), place)
+                .help("write each server of the store once"),
+        };
+        report.add(wrong);
+        return None;
+    }
+    if addresses.is_empty() {
         report.add(
-            Diagnostic::error(format!("`{object}` cannot be in shards"), place)
-                .label("its entries are not each of one conversation")
-                .help("choose placement = \"replicated\" for it")
-                .help(format!(
-                    "or leave `shards` out, and write the address of one store in [store]{}",
-                    that_can(function)
-                )),
+            Diagnostic::error("a store has an address", values.span_of(field))
+                .help("write the store's address and port, such as \"10.0.0.5:6379\""),
         );
+        return None;
     }
-}
-
-/// Which objects of a function can be in shards.
-fn that_can(function: &Function) -> String {
-    let stages: Vec<&ObjectChoice> = match &function.settings {
-        Settings::Chain(chain) => chain
-            .stages
-            .iter()
-            .flat_map(|stage| &stage.objects)
-            .collect(),
-        _ => function.objects.iter().collect(),
-    };
-    let can = stages
-        .iter()
-        .filter(|object| object.kind == ObjectKind::Conversations);
-    let names: Vec<String> = can.map(|object| format!("`{}`", object.name)).collect();
-    match names.is_empty() {
-        true => ": no object of this function can be in shards".to_owned(),
-        false => format!(": shards can have {}", names.join(", ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::functions::Functions;
-    use crate::{Config, Purpose};
-
-    const FIREWALL: &str = "[cluster]\nname = \"edge\"\n\
-        [store.shards]\n\
-        b = { address = \"192.0.2.2:6379\" }\n\
-        a = { address = [\"192.0.2.1:6379\", \"192.0.2.2:6380\"] }\n\
-        [function.firewall]\nrules = \"none.rules\"\n\
-        [function.firewall.state]\n\
-        flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }\n";
-
-    const FLOWS: &str =
-        "flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }";
-
-    fn read(text: &str) -> (Option<Config>, String) {
-        let functions = Functions::default();
-        let (config, report) = Config::read_as("test.toml", text, Purpose::Host, None, functions);
-        (config, report.render(false))
-    }
-
-    #[test]
-    fn shards_are_read_in_the_order_of_their_names() {
-        let (config, report) = read(FIREWALL);
-        let config = config.unwrap_or_else(|| panic!("{report}"));
-        let store = config.store.expect("it has one");
-        assert_eq!(
-            store.place(),
-            "a at 192.0.2.1:6379, 192.0.2.2:6380; b at 192.0.2.2:6379"
-        );
-        let shards = store.shards.expect("it has some");
-        assert_eq!(shards.names(), ["a", "b"]);
-        assert_eq!((shards.buckets, shards.seed), (16_384, 0));
-    }
-
-    #[test]
-    fn what_cannot_be_in_shards_is_refused_with_its_place() {
-        for (change, expected) in [
-            (
-                (FLOWS, "blocked = { placement = \"remote\" }"),
-                "`blocked` cannot be in shards",
-            ),
-            (
-                (FLOWS, "hits = { placement = \"remote\" }"),
-                "shards can have `flows`, `fragments`",
-            ),
-            (
-                (
-                    "[store.shards]",
-                    "[store]\naddress = \"192.0.2.9:1\"\n[store.shards]",
-                ),
-                "an address or shards",
-            ),
-            (("b = {", "\"b}\" = {"), "is no name of a shard"),
-            (
-                ("[store.shards]", "[store]\nbuckets = 1_000\n[store.shards]"),
-                "write buckets = 1024",
-            ),
-            (("192.0.2.2:6380", "192.0.2.1:6379"), "is there twice"),
-            (
-                ("192.0.2.2:6379", "0.0.0.0:6379"),
-                "no store can be reached",
-            ),
-            (
-                ("b = { address = \"192.0.2.2:6379\" }\n", ""),
-                "one shard is no part",
-            ),
-        ] {
-            let (config, report) = read(&FIREWALL.replace(change.0, change.1));
-            assert!(
-                config.is_none() && report.contains(expected),
-                "{expected}: {report}"
-            );
-        }
-    }
+    Some(addresses)
 }

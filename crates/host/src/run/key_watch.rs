@@ -6,9 +6,8 @@ use asterism_config::key_file::{self, KeyFileError};
 use asterism_engine::hash_seed;
 use asterism_placement::Time;
 use asterism_secure_channel::KeyRing;
+use asterism_watched_files::{LOOK, Watched};
 use thiserror::Error;
-
-use super::watched::{LOOK, Watched};
 
 /// Why the keys of the file are not taken. Those in force stay.
 #[derive(Debug, Error)]

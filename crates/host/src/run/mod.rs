@@ -43,7 +43,6 @@ pub mod service;
 pub mod statistics;
 pub mod stores;
 pub mod traffic;
-mod watched;
 pub mod worker;
 
 use std::path::Path;

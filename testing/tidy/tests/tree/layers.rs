@@ -41,6 +41,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("secure-channel", &["mutant"]),
     ("placement", &["mutant", "secure-channel"]),
+    ("watched-files", &["placement"]),
     ("function", &["packet", "state", "state-macro"]),
     ("io", &["packet", "state", "placement"]),
     (
@@ -92,10 +93,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // How values are written, whatever they are for.
     ("notation", &["function"]),
+    ("key-file", &["notation", "secure-channel"]),
     (
         "config",
         &[
             "notation",
+            "key-file",
             "elasticity",
             "state",
             "placement",
@@ -180,6 +183,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "remote-store",
+            "watched-files",
             "event-log",
             "lines",
             "serving",

@@ -8,15 +8,15 @@ use std::time::Duration;
 use asterism_placement::Time;
 
 /// How often a file is looked at, and how long it must stay as it is before it is read.
-pub(super) const LOOK: Duration = Duration::from_millis(200);
+pub const LOOK: Duration = Duration::from_millis(200);
 
 /// How long a mistake must stay before it is reported: a copy empties the file first, and what it writes may come a round trip of a
 /// WAN or a busy disk later.
-pub(super) const MISTAKE: Duration = Duration::from_secs(2);
+pub const MISTAKE: Duration = Duration::from_secs(2);
 
 /// How often a file is read again that could not be made sense of, though it has not changed: why may have passed, as when no
 /// descriptor was left or a disk did not answer.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub const AGAIN: Duration = Duration::from_secs(1);
 
 /// What changes when a file is written, replaced, or given another mode or owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Stamp {
 
 /// A file, watched.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub struct Watched {
     path: PathBuf,
     /// Whether what was put there whole is read at once.
     believes_renames: bool,
@@ -63,7 +63,7 @@ pub(super) struct Watched {
 
 impl Watched {
     /// A file that is to be read once it has settled, whatever it is.
-    pub(super) fn new(path: PathBuf) -> Watched {
+    pub fn new(path: PathBuf) -> Watched {
         Watched {
             path,
             believes_renames: false,
@@ -76,7 +76,7 @@ impl Watched {
 
     /// Has what was renamed into its place read at the first look, and also what was not touched for a second before `date`, in
     /// seconds since 1970.
-    pub(super) fn at_once(self, date: u64) -> Watched {
+    pub fn at_once(self, date: u64) -> Watched {
         let stamp = Stamp::of(&self.path);
         let is_old = |one: &Stamp| one.changed.0.saturating_add(1) < date.cast_signed();
         Watched {
@@ -87,13 +87,13 @@ impl Watched {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// What comes of reading it, if it changed and has settled: it has been as it is for [`LOOK`]. A mistake only if that stayed for
     /// [`MISTAKE`], and once; it is read again every [`AGAIN`] until nothing is wrong any more.
-    pub(super) fn query<T, E: ToString>(
+    pub fn query<T, E: ToString>(
         &mut self,
         now: Time,
         read: impl FnOnce(&Path) -> Result<T, E>,
@@ -138,12 +138,12 @@ impl Watched {
     }
 
     /// Whether it changed and was not read yet, so far as was looked.
-    pub(super) fn is_unread(&self) -> bool {
+    pub fn is_unread(&self) -> bool {
         self.unread_since.is_some()
     }
 
     /// Whether it is not being copied now: it was read as it is, or was put there whole.
-    pub(super) fn has_settled(&self) -> bool {
+    pub fn has_settled(&self) -> bool {
         let stamp = Stamp::of(&self.path);
         stamp == self.seen && !self.is_unread() || self.is_put_there(stamp)
     }
@@ -153,7 +153,7 @@ impl Watched {
     }
 
     /// Has the next look read it, whether it changed or not, as if it had been as it is since then.
-    pub(super) fn read_again(&mut self, since: Time) {
+    pub fn read_again(&mut self, since: Time) {
         self.unread_since = Some(since);
     }
 }
