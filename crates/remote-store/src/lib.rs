@@ -10,7 +10,7 @@
 //! becomes of it is computed here, by objects of the same function that hold these entries alone (`workbench.rs`, `decisions.rs`, `loaded.rs`). Transactions
 //! that wait are committed together, by two round trips for all (`steps.rs` has what is waited for meanwhile). Where packets leave only when a replica has their writes, `WAIT` goes behind `EXEC`.
 //!
-//! A store may have several shards, each with whole conversations (`shards.rs`): an instance has a client of each.
+//! A store may have several shards, each with whole conversations (`shards.rs`): an instance has a client of each (`sharded.rs`).
 //!
 //! Entries end by commits of their own (`ends.rs`). `sums.rs` has what is added to sums, and what is answered of them.
 //!
@@ -36,6 +36,7 @@ pub mod mutant;
 mod network;
 mod primary;
 mod reads;
+mod sharded;
 mod shards;
 mod statistics;
 mod steps;
@@ -49,6 +50,7 @@ pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::{Greeting, Login};
 pub use network::{Network, Sockets};
-pub use shards::{SHARDS_MAX, Shard, ShardedStore, Shards};
+pub use sharded::ShardedStore;
+pub use shards::{SHARDS_MAX, Shard, Shards};
 pub use statistics::{AwayReason, StoreSnapshot, StoreStatistics};
 pub use steps::Try;

@@ -207,9 +207,9 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
-/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a cluster of stores, or a primary
+/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a store of several shards, a cluster of stores, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 13] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 15] = [
     remote_store::Mutant::AddedBeforeExec,
     remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
@@ -220,6 +220,8 @@ const IN_THE_REMOTE_STORE: [remote_store::Mutant; 13] = [
     remote_store::Mutant::OneBucketRead,
     remote_store::Mutant::RefusedAdditionShipped,
     remote_store::Mutant::ReplicaNotAwaited,
+    remote_store::Mutant::ShardOfAnother,
+    remote_store::Mutant::ShardUnchecked,
     remote_store::Mutant::SumsGivenOutForEver,
     remote_store::Mutant::UsedSinceEnded,
     remote_store::Mutant::WaitWithoutWrite,
