@@ -50,7 +50,7 @@ pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
 pub use login::{Greeting, Login};
 pub use network::{Network, Sockets};
-pub use sharded::ShardedStore;
+pub use sharded::{ShardStore, ShardedStore};
 pub use shards::{SHARDS_MAX, Shard, Shards};
 pub use statistics::{AwayReason, StoreSnapshot, StoreStatistics};
 pub use steps::Try;

@@ -9,27 +9,39 @@ use asterism_state::{Query, Tick, Ticket, Transaction};
 
 use crate::link::{RemoteConfig, RemoteStore};
 use crate::mutant::{self, Mutant};
-use crate::network::{Network, Sockets};
+use crate::network::Network;
 use crate::shards::Shards;
 use crate::statistics::StoreStatistics;
 
+/// A store that can be one of several shards: its next event is taken and then looked at.
+pub trait ShardStore: Store {
+    /// Takes what came next, if anything did.
+    fn take_event(&mut self, now: Time) -> bool;
+    /// What was taken last.
+    fn event(&self) -> Option<StoreEvent<'_>>;
+}
+
+impl<F: NetworkFunction, N: Network> ShardStore for RemoteStore<F, N> {
+    fn take_event(&mut self, now: Time) -> bool {
+        Self::take_event(self, now)
+    }
+    fn event(&self) -> Option<StoreEvent<'_>> {
+        Self::event(self)
+    }
+}
+
 /// A store of several shards, as an instance uses it: each has connections, a cache and a filter of its own, so one that is slow or away
 /// holds up packets of its own conversations alone.
-pub struct ShardedStore<F: NetworkFunction, N: Network = Sockets> {
+#[derive(Debug)]
+pub struct ShardedStore<S> {
     shards: Arc<Shards>,
-    stores: Vec<RemoteStore<F, N>>,
+    stores: Vec<S>,
     /// Whose events are taken, and how many shards were asked for theirs in this turn.
     taking: usize,
     taken: usize,
 }
 
-impl<F: NetworkFunction, N: Network> core::fmt::Debug for ShardedStore<F, N> {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.debug_list().entries(&self.stores).finish()
-    }
-}
-
-impl<F: NetworkFunction> ShardedStore<F> {
+impl<F: NetworkFunction> ShardedStore<RemoteStore<F>> {
     /// For an instance of this function, with how each shard is reached and where other threads see what becomes of it.
     pub fn new(
         function: &F,
@@ -37,15 +49,15 @@ impl<F: NetworkFunction> ShardedStore<F> {
         each: impl IntoIterator<Item = (RemoteConfig, Arc<StoreStatistics>)>,
     ) -> Self {
         let each = each.into_iter();
-        let stores = each
-            .map(|(config, statistics)| RemoteStore::over(Sockets, function, &config, statistics));
+        let stores =
+            each.map(|(config, statistics)| RemoteStore::new(function, &config, statistics));
         Self::of(shards, stores.collect())
     }
 }
 
-impl<F: NetworkFunction, N: Network> ShardedStore<F, N> {
+impl<S: ShardStore> ShardedStore<S> {
     /// Of these shards, by their places; each was made with [`ClientConfig::shard`](crate::ClientConfig::shard).
-    pub fn of(shards: Arc<Shards>, stores: Vec<RemoteStore<F, N>>) -> Self {
+    pub fn of(shards: Arc<Shards>, stores: Vec<S>) -> Self {
         debug_assert_eq!(shards.count(), stores.len(), "one store for each shard");
         Self {
             shards,
@@ -55,12 +67,7 @@ impl<F: NetworkFunction, N: Network> ShardedStore<F, N> {
         }
     }
 
-    /// The shards, by their places.
-    pub fn stores(&self) -> &[RemoteStore<F, N>] {
-        &self.stores
-    }
-
-    fn of_conversation(&mut self, conversation: u64) -> &mut RemoteStore<F, N> {
+    fn of_conversation(&mut self, conversation: u64) -> &mut S {
         let place = match mutant::active(Mutant::ShardOfAnother) {
             true => self.shards.of(conversation >> 20),
             false => self.shards.of(conversation),
@@ -69,7 +76,7 @@ impl<F: NetworkFunction, N: Network> ShardedStore<F, N> {
     }
 }
 
-impl<F: NetworkFunction, N: Network> Store for ShardedStore<F, N> {
+impl<S: ShardStore> Store for ShardedStore<S> {
     fn set_tick(&mut self, tick: Tick) {
         self.stores
             .iter_mut()

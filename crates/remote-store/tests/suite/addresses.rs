@@ -166,6 +166,7 @@ impl Nats {
             commit_pipes: 2,
             faults,
             ports: 2,
+            shards: 1,
         };
         Self {
             world: World::new(setup, instances),

@@ -108,6 +108,7 @@ fn world_of(rooms: Rooms, instances: usize, faults: Faults) -> World<Rooms> {
         commit_pipes: 2,
         faults,
         ports: 1,
+        shards: 1,
     };
     World::new(setup, instances)
 }

@@ -61,6 +61,7 @@ fn world_of(
         commit_pipes,
         faults,
         ports: 1,
+        shards: 1,
     };
     World::new(setup, instances)
 }

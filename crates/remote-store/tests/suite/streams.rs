@@ -11,7 +11,7 @@ use asterism_functions::signature::{
     Carrier, Response, Signature, SignatureConfig, SignatureState, Signatures,
 };
 use asterism_placement::Time;
-use asterism_remote_store::ClientConfig;
+use asterism_remote_store::{ClientConfig, ClientTally};
 use asterism_state::{ObjectSettings, State, hash};
 
 use crate::wires::Faults;
@@ -19,7 +19,6 @@ use crate::world::{SEED, Setup, World};
 
 const IN: PortNumber = PortNumber(0);
 const WANTED: &[u8] = b"EVIL-stuf7+X";
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const INSTANCES: usize = 3;
 const ORDERS: [[usize; 3]; 6] = [
@@ -30,18 +29,28 @@ const ORDERS: [[usize; 3]; 6] = [
     [2, 0, 1],
     [2, 1, 0],
 ];
-const REMOTE: [&str; 4] = ["pieces", "blocked", "alerts", "streams"];
+const REMOTE: [&str; 4] = ["pieces", "alerts", "streams", "blocked"];
+/// Who is blocked may be a source, which talks to many.
+const IN_SHARDS: usize = 3;
 
-fn settings(name: &str) -> ObjectSettings {
-    match REMOTE.contains(&name) {
+fn placed(some: &[&str], name: &str) -> ObjectSettings {
+    match some.contains(&name) {
         true => ObjectSettings::REMOTE,
         false => ObjectSettings::LOCAL,
     }
 }
 
 fn client(number: usize, commit_pipes: usize) -> ClientConfig {
+    client_with(&REMOTE, (number, commit_pipes))
+}
+
+fn client_of_shards(number: usize, commit_pipes: usize) -> ClientConfig {
+    client_with(&REMOTE[..IN_SHARDS], (number, commit_pipes))
+}
+
+fn client_with(some: &[&str], (number, commit_pipes): (usize, usize)) -> ClientConfig {
     let objects = SignatureState::OBJECTS.iter().enumerate();
-    let remote = objects.filter(|(_, name)| REMOTE.contains(name));
+    let remote = objects.filter(|(_, name)| some.contains(name));
     ClientConfig {
         function: "signature".to_owned(),
         client: format!("0.1.{number}"),
@@ -53,7 +62,7 @@ fn client(number: usize, commit_pipes: usize) -> ClientConfig {
     }
 }
 
-fn world(faults: Faults) -> World<Signatures> {
+fn world(faults: Faults, shards: usize) -> World<Signatures> {
     let signature = Signature {
         id: 1,
         message: String::new(),
@@ -68,18 +77,28 @@ fn world(faults: Faults) -> World<Signatures> {
     };
     let setup = Setup {
         function: Arc::new(Signatures::new(config).expect("the configuration is right")),
-        settings,
-        client,
+        settings: match shards {
+            1 => |name| placed(&REMOTE, name),
+            _ => |name| placed(&REMOTE[..IN_SHARDS], name),
+        },
+        client: if shards == 1 {
+            client
+        } else {
+            client_of_shards
+        },
         commit_pipes: 2,
         faults,
         ports: 2,
+        shards,
     };
     World::new(setup, INSTANCES)
 }
 
 fn segment(port: u16, sequence: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 128];
-    let header = Header4::between(CLIENT, SERVER);
+    // Some of the cases are of each of these.
+    let client = Ipv4Addr::new(10, 0, 0, (port % 17) as u8);
+    let header = Header4::between(client, SERVER);
     let segment = Segment {
         sequence,
         ..Segment::with_flags(TcpFlags::ACK)
@@ -113,9 +132,9 @@ struct Streams {
 }
 
 impl Streams {
-    fn new(faults: Faults) -> Self {
+    fn new(faults: Faults, shards: usize) -> Self {
         Self {
-            world: world(faults),
+            world: world(faults, shards),
             left: BTreeMap::new(),
         }
     }
@@ -150,7 +169,22 @@ fn port(case: usize) -> u16 {
 
 /// Sends the segments of all cases, one of each at a time or all at once; then another one of each to any instance.
 fn found_by_the_last(text: &[u8], faults: Faults, at_once: bool) -> Streams {
-    let mut streams = Streams::new(faults);
+    let (mut streams, count) = sent(text, (faults, 1), at_once);
+    for case in 0..count {
+        let instance = hash::words(case as u64, 1, SEED) as usize % INSTANCES;
+        streams.send(instance, &segment(port(case), 1_000, b"nothing of note"));
+        if case % 90 == 0 {
+            streams.end();
+        }
+    }
+    streams.end();
+    assert_eq!(streams.left.len(), count);
+    streams
+}
+
+/// Sends the segments of all cases, to instances whose store has so many shards; how many cases there are.
+fn sent(text: &[u8], (faults, shards): (Faults, usize), at_once: bool) -> (Streams, usize) {
+    let mut streams = Streams::new(faults, shards);
     let cases = cases(text);
     // Few at a time: of what waits there is a bound.
     for (some, chunk) in cases.chunks(90).enumerate() {
@@ -167,16 +201,7 @@ fn found_by_the_last(text: &[u8], faults: Faults, at_once: bool) -> Streams {
         }
         streams.end();
     }
-    for case in 0..cases.len() {
-        let instance = hash::words(case as u64, 1, SEED) as usize % INSTANCES;
-        streams.send(instance, &segment(port(case), 1_000, b"nothing of note"));
-        if case % 90 == 0 {
-            streams.end();
-        }
-    }
-    streams.end();
-    assert_eq!(streams.left.len(), cases.len());
-    streams
+    (streams, cases.len())
 }
 
 fn quiet() -> Faults {
@@ -226,7 +251,7 @@ fn what_is_no_signature_passes() {
 /// An instance dies after each segment, and another one begins in its place: what it knew is in the store.
 #[test]
 fn instances_that_die_take_nothing_with_them() {
-    let mut streams = Streams::new(quiet());
+    let mut streams = Streams::new(quiet(), 1);
     let cases = cases(WANTED);
     let some = cases.iter().enumerate().step_by(7);
     for (case, parts) in some.clone() {
@@ -240,4 +265,29 @@ fn instances_that_die_take_nothing_with_them() {
     }
     assert_eq!(streams.left.len(), some.len());
     assert!(streams.left.values().all(|left| *left == 2));
+}
+
+/// Each stream is in the shard of its conversation, whichever instances its segments come by and however often connections break.
+#[test]
+fn streams_are_found_in_a_store_of_several_shards() {
+    let breaking = Faults {
+        broken_of: 300,
+        ..quiet()
+    };
+    let (streams, count) = sent(WANTED, (breaking, 3), true);
+    assert_eq!(
+        streams.dropped(Reason::SignatureFound),
+        count,
+        "each by one"
+    );
+    assert_eq!(streams.left.len(), count);
+    assert!(
+        streams.left.values().all(|left| *left == 2),
+        "all but the last"
+    );
+    let tallies = streams.world.tallies();
+    assert_eq!(tallies.len(), 3 * INSTANCES);
+    let is_well = |one: &ClientTally| one.decided > 0 && one.misplaced == 0;
+    assert!(tallies.iter().all(is_well), "{tallies:?}");
+    assert!(streams.world.broken() > 20);
 }

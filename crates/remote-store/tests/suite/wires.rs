@@ -9,7 +9,7 @@ use asterism_embedded_store::{Keyspace, Session};
 use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
 use asterism_function::NetworkFunction;
 use asterism_placement::Time;
-use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally};
+use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally, ShardStore};
 use asterism_resp::{CommandWriter, Value};
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
@@ -287,12 +287,8 @@ impl<F: NetworkFunction> Store for Wires<F> {
         self.client.forget(attempt);
     }
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        if self.now_us < now.as_micros() {
-            self.now_us = now.as_micros();
-            self.pump();
-        }
-        self.event = self.client.next_event();
-        self.event.as_ref().map(ClientEvent::for_instance)
+        self.take_event(now);
+        self.event()
     }
     fn send(&mut self, now: Time) {
         for number in 0..self.pipes.len() {
@@ -303,5 +299,19 @@ impl<F: NetworkFunction> Store for Wires<F> {
                 served.coming.send(at_us, bytes);
             }
         }
+    }
+}
+
+impl<F: NetworkFunction> ShardStore for Wires<F> {
+    fn take_event(&mut self, now: Time) -> bool {
+        if self.now_us < now.as_micros() {
+            self.now_us = now.as_micros();
+            self.pump();
+        }
+        self.event = self.client.next_event();
+        self.event.is_some()
+    }
+    fn event(&self) -> Option<StoreEvent<'_>> {
+        self.event.as_ref().map(ClientEvent::for_instance)
     }
 }

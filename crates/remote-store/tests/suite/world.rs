@@ -13,7 +13,7 @@ use asterism_function::{NetworkFunction, PortNumber};
 use asterism_io::frame::FramePool;
 use asterism_lab::outside;
 use asterism_placement::Time;
-use asterism_remote_store::{CacheConfig, ClientConfig, ClientTally};
+use asterism_remote_store::{CacheConfig, ClientConfig, ClientTally, Shard, ShardedStore, Shards};
 use asterism_resp::{CommandWriter, Value as Reply};
 use asterism_state::ObjectSettings;
 
@@ -28,7 +28,7 @@ const ENDING_US: u64 = 5_000_000;
 
 thread_local! {
     /// What the instance that is made next shares with the test: an instance's end of a store is made where the instance is.
-    static SHARED: RefCell<Option<(Shared, Tallies)>> = const { RefCell::new(None) };
+    static SHARED: RefCell<Option<(Shared, Vec<Tallies>)>> = const { RefCell::new(None) };
 }
 
 type Tallies = (Rc<RefCell<ClientTally>>, Rc<RefCell<u64>>);
@@ -43,6 +43,8 @@ pub(crate) struct Setup<F> {
     pub(crate) faults: Faults,
     /// Ports of the function.
     pub(crate) ports: usize,
+    /// How many shards the store has; each has its keys in it under a name of its own.
+    pub(crate) shards: usize,
 }
 
 impl<F> Setup<F> {
@@ -59,6 +61,7 @@ impl<F> Setup<F> {
             commit_pipes: 2,
             faults,
             ports: 1,
+            shards: 1,
         }
     }
 }
@@ -126,15 +129,34 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
     }
 
     fn begin(&mut self) -> (Instance<F>, Vec<Receiver<Vec<u8>>>) {
-        let tallies = Tallies::default();
+        let tallies = (0..self.setup.shards).map(|_| Tallies::default());
+        let tallies: Vec<Tallies> = tallies.collect();
         SHARED.set(Some((self.store.clone(), tallies.clone())));
         let config = (self.setup.client)(self.clients, self.setup.commit_pipes);
         self.clients += 1;
         let (function, faults) = (self.setup.function.clone(), self.setup.faults);
+        let count = self.setup.shards;
         let make = move || {
-            let (store, tallies) = SHARED.take().expect("the test put it there");
-            let wires = Wires::new(&*function, &config, (store, faults), tallies);
-            Box::new(wires) as Box<dyn asterism_engine::Store>
+            let (store, mut tallies) = SHARED.take().expect("the test put it there");
+            let mut wires = |config: &ClientConfig| {
+                let tallies = tallies.pop().expect("one for each shard");
+                Wires::new(&*function, config, (store.clone(), faults), tallies)
+            };
+            if count == 1 {
+                return Box::new(wires(&config)) as Box<dyn asterism_engine::Store>;
+            }
+            let names: Vec<String> = (0..count).map(|place| format!("s{place}")).collect();
+            let all = Arc::new(Shards::new(&names, (1 << 8, 3)).expect("shards"));
+            let of_shard = |place: usize| ClientConfig {
+                function: format!("{}/{}", config.function, names[place]),
+                shard: Some(Shard {
+                    all: all.clone(),
+                    place,
+                }),
+                ..config.clone()
+            };
+            let stores = (0..count).map(|place| wires(&of_shard(place))).collect();
+            Box::new(ShardedStore::of(all.clone(), stores))
         };
         let parts = InstanceParts::alone(SEED).with_store(make);
         let port = |_| {
@@ -151,7 +173,7 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
             pool,
             ports,
         );
-        self.tallies.push(tallies);
+        self.tallies.extend(tallies);
         (instance, left)
     }
 
