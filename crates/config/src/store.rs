@@ -158,11 +158,8 @@ fn check_shards(document: &DeTable<'_>, function: &Function, report: &mut Report
         report.add(
             Diagnostic::error(format!("`{object}` cannot be in shards"), place)
                 .label("its entries are not each of one conversation")
-                .help("choose placement = \"replicated\" for it")
-                .help(format!(
-                    "or leave `shards` out, and write the address of one store in [store]{}",
-                    that_can(function)
-                )),
+                .help(that_can(function))
+                .help("choose placement = \"replicated\" for it, or leave `shards` out and write the address of one store in [store]"),
         );
     }
 }
@@ -182,8 +179,8 @@ fn that_can(function: &Function) -> String {
         .filter(|object| object.kind == ObjectKind::Conversations);
     let names: Vec<String> = can.map(|object| format!("`{}`", object.name)).collect();
     match names.is_empty() {
-        true => ": no object of this function can be in shards".to_owned(),
-        false => format!(": shards can have {}", names.join(", ")),
+        true => "no object of this function can be in shards".to_owned(),
+        false => format!("shards can have {}", names.join(", ")),
     }
 }
 
