@@ -1,12 +1,14 @@
 //! Reads that name several sums of an object at once, in one hash or in those of buckets of time.
 //!
 //! All that were asked for since the last command are asked for together: each hash by one command, each field once. A read is answered when
-//! the last of these commands is, with the sum of each field over the buckets that it names.
+//! the last of these commands is, with the sum of each field over the buckets that it names, or with that in each of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{Query, SumsRead, SumsShown, Tick, Ticket, append_sum, write_sums};
+use asterism_state::{
+    Query, SumsAsked, SumsRead, SumsShown, Tick, Ticket, append_sum, write_bucket_field, write_sums,
+};
 
 use crate::keys::Keys;
 use crate::mutant::{self, Mutant};
@@ -83,7 +85,7 @@ impl Groups {
                 let Ok(read) = SumsRead::read(&one.key) else {
                     continue;
                 };
-                counts_keys |= read.counts_keys;
+                counts_keys |= read.counts_keys();
                 let most = match mutant::active(Mutant::OneBucketRead) {
                     true => 1,
                     false => usize::MAX,
@@ -256,7 +258,7 @@ impl Group {
                 let mut buckets = read.each_bucket();
                 buckets.any(|bucket| self.sum(bucket, field).is_some())
             };
-            read.counts_keys && !read.fields().any(is_there)
+            read.counts_keys() && !read.fields().any(is_there)
         })
     }
 
@@ -271,6 +273,9 @@ impl Group {
             write_sums([], &mut answer);
             return answer;
         };
+        if read.asked == SumsAsked::ByBucket {
+            return self.answer_by_bucket(&read);
+        }
         let over_all = |field: &[u8]| {
             let sums = read
                 .each_bucket()
@@ -281,8 +286,22 @@ impl Group {
             .fields()
             .filter_map(|field| Some((field, over_all(field)?)));
         write_sums(sums, &mut answer);
-        if let Some(keys) = self.keys.filter(|_| read.counts_keys) {
+        if let Some(keys) = self.keys.filter(|_| read.counts_keys()) {
             append_sum(b"", keys, &mut answer);
+        }
+        answer
+    }
+
+    /// The answer to one of sums in single buckets, the first bucket first.
+    fn answer_by_bucket(&self, read: &SumsRead<'_>) -> Vec<u8> {
+        let (mut answer, mut name) = (Vec::new(), Vec::new());
+        write_sums([], &mut answer);
+        for (bucket, field) in read.each_sum() {
+            if let Some(sum) = self.sum(bucket, field) {
+                name.clear();
+                write_bucket_field(bucket, field, &mut name);
+                append_sum(&name, sum, &mut answer);
+            }
         }
         answer
     }

@@ -85,7 +85,10 @@ pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };
 pub use trace::{STEPS_MAX, StageEnd, Step, Written};
-pub use wire::{BadBytes, PlaceField, Reader, SumsRead, Writer, append_sum, each_sum, write_sums};
+pub use wire::{
+    BadBytes, PlaceField, Reader, SumsAsked, SumsRead, Writer, append_sum, each_sum,
+    write_bucket_field, write_sums,
+};
 // Traits have the names of their derives, which are macros: other names of another kind.
 pub use traits::*;
 

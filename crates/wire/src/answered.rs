@@ -1,7 +1,7 @@
 //! Requests that name several sums of a store at once, and what was answered of sums.
 //!
 //! A request names fields, and buckets of time if the object has its sums by buckets: of each field the store answers the sum over these
-//! buckets. Answers are as in `sums.rs`; a field that is in none of the buckets is not in the answer.
+//! buckets, or that in each of them ([`SumsAsked`]). Answers are as in `sums.rs`; a field that is in none of the buckets is not in the answer.
 
 use core::ops::RangeInclusive;
 
@@ -19,28 +19,44 @@ pub struct SumsRead<'a> {
     pub from: u32,
     /// How many buckets there are from that one on.
     pub buckets: u32,
-    /// The answer has the number of the object's keys, too, under an empty field.
-    pub counts_keys: bool,
+    /// What is asked of the fields.
+    pub asked: SumsAsked,
     fields: &'a [u8],
+}
+
+/// What a request asks of its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumsAsked {
+    /// The sum of each over all buckets.
+    Whole,
+    /// The same, and the number of the object's keys under an empty field.
+    WithKeys,
+    /// The sum of each in each bucket, under the name that [`write_bucket_field`] writes.
+    ByBucket,
+}
+
+impl SumsAsked {
+    /// By the byte that a request has.
+    const ALL: [Self; 3] = [Self::Whole, Self::WithKeys, Self::ByBucket];
 }
 
 impl<'a> SumsRead<'a> {
     /// Writes a request for these fields of an object without buckets.
     pub fn write<F: AsRef<[u8]>>(out: &mut Writer<'_>, fields: impl IntoIterator<Item = F>) {
-        Self::write_of(out, 0..=0, false, fields);
+        Self::write_of(out, 0..=0, SumsAsked::Whole, fields);
     }
 
-    /// Writes a request for these fields in these buckets, and for the number of keys, if it is counted.
+    /// Writes a request for these fields in these buckets.
     pub fn write_of<F: AsRef<[u8]>>(
         out: &mut Writer<'_>,
         buckets: RangeInclusive<u32>,
-        counts_keys: bool,
+        asked: SumsAsked,
         fields: impl IntoIterator<Item = F>,
     ) {
         let (from, last) = buckets.into_inner();
         out.varint(from.into());
         out.varint((last.saturating_sub(from) + 1).into());
-        out.raw(&[u8::from(counts_keys)]);
+        out.raw(&[asked as u8]);
         for field in fields {
             let field = field.as_ref();
             out.varint(field.len() as u64);
@@ -56,12 +72,13 @@ impl<'a> SumsRead<'a> {
         let mut input = Reader::new(request, &[]);
         let from = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
         let buckets = u32::try_from(input.varint()?).map_err(|_| BadBytes)?;
-        let counts_keys = input.raw(1)? == [1];
+        let asked = usize::from(input.u8()?);
+        let asked = SumsAsked::ALL.get(asked).copied().ok_or(BadBytes)?;
         let fields = &request[request.len() - input.left()..];
         let read = Self {
             from,
             buckets,
-            counts_keys,
+            asked,
             fields,
         };
         let mut left = Reader::new(fields, &[]);
@@ -72,16 +89,42 @@ impl<'a> SumsRead<'a> {
         is_bounded.then_some(read).ok_or(BadBytes)
     }
 
+    /// Whether the answer has the number of the object's keys.
+    #[must_use]
+    pub fn counts_keys(&self) -> bool {
+        self.asked == SumsAsked::WithKeys
+    }
+
     /// The fields.
     pub fn fields(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut left = Reader::new(self.fields, &[]);
         core::iter::from_fn(move || next_field(&mut left).ok())
     }
 
+    /// The sums that are asked for by bucket: of each bucket, and in it of each field.
+    pub fn each_sum(&self) -> impl Iterator<Item = (u32, &'a [u8])> + use<'a> {
+        let read = *self;
+        let each = self.each_bucket();
+        each.flat_map(move |bucket| read.fields().map(move |field| (bucket, field)))
+    }
+
     /// The buckets; one that is 0 of an object without buckets.
     pub fn each_bucket(&self) -> impl Iterator<Item = u32> + use<> {
         self.from..self.from + self.buckets
     }
+}
+
+/// Appends the name that an answer has for the sum of a field in one bucket: the bucket in four bytes, the least significant first, and the field.
+pub fn write_bucket_field(bucket: u32, field: &[u8], out: &mut Vec<u8>) {
+    out.extend(bucket.to_le_bytes());
+    out.extend(field);
+}
+
+/// Reads what [`write_bucket_field`] wrote; `None` if it is none.
+#[must_use]
+pub fn read_bucket_field(name: &[u8]) -> Option<(u32, &[u8])> {
+    let (bucket, field) = name.split_first_chunk()?;
+    Some((u32::from_le_bytes(*bucket), field))
 }
 
 fn next_field<'a>(input: &mut Reader<'a>) -> Result<&'a [u8], BadBytes> {
@@ -197,22 +240,42 @@ mod tests {
         let mut bytes = Vec::new();
         SumsRead::write(&mut Writer::new(&mut bytes, &[]), [&b"7"[..], b""]);
         let read = SumsRead::read(&bytes).unwrap();
-        assert!(!read.counts_keys && read.each_bucket().eq([0]));
+        assert!(read.asked == SumsAsked::Whole && read.each_bucket().eq([0]));
         assert!(read.fields().eq([&b"7"[..], b""]));
         bytes.clear();
-        SumsRead::write_of(&mut Writer::new(&mut bytes, &[]), 9..=11, true, [[1, 2, 3]]);
-        let read = SumsRead::read(&bytes).unwrap();
-        assert!(read.counts_keys && read.each_bucket().eq([9, 10, 11]));
-        assert!(read.fields().eq([[1, 2, 3]]));
+        for (byte, asked) in SumsAsked::ALL.into_iter().enumerate() {
+            bytes.clear();
+            let out = &mut Writer::new(&mut bytes, &[]);
+            SumsRead::write_of(out, 9..=11, asked, [[1, 2, 3]]);
+            let read = SumsRead::read(&bytes).unwrap();
+            assert!(read.asked == asked && read.each_bucket().eq([9, 10, 11]));
+            assert!(read.fields().eq([[1, 2, 3]]));
+            assert_eq!((bytes[2], read.counts_keys()), (byte as u8, byte == 1));
+        }
         for length in 0..bytes.len() {
             // Without its fields it is a request for none.
             assert_eq!(SumsRead::read(&bytes[..length]).is_ok(), length == 3);
         }
         for range in [1..=BUCKETS_READ_MAX + 1, u32::MAX..=u32::MAX] {
             bytes.clear();
-            SumsRead::write_of(&mut Writer::new(&mut bytes, &[]), range, true, [b"0"]);
+            let out = &mut Writer::new(&mut bytes, &[]);
+            SumsRead::write_of(out, range, SumsAsked::WithKeys, [b"0"]);
             assert_eq!(SumsRead::read(&bytes), Err(BadBytes));
         }
+        assert_eq!(SumsRead::read(&[9, 3, 3]), Err(BadBytes));
+    }
+
+    #[test]
+    fn fields_of_buckets_are_read_as_they_were_written() {
+        let mut field = Vec::new();
+        write_bucket_field(0x0102_0304, b"key", &mut field);
+        assert_eq!(field, *b"\x04\x03\x02\x01key");
+        assert_eq!(read_bucket_field(&field), Some((0x0102_0304, &b"key"[..])));
+        assert_eq!(
+            read_bucket_field(&field[..4]),
+            Some((0x0102_0304, &b""[..]))
+        );
+        assert_eq!(read_bucket_field(&field[..3]), None);
     }
 
     #[test]

@@ -18,7 +18,10 @@ mod packet_keys;
 mod sums;
 mod wire;
 
-pub use answered::{BUCKETS_READ_MAX, KeySums, PlaceSums, SumsRead};
+pub use answered::{
+    BUCKETS_READ_MAX, KeySums, PlaceSums, SumsAsked, SumsRead, read_bucket_field,
+    write_bucket_field,
+};
 pub use key::Key;
 pub use packet_keys::{Flow4Key, flow_digest};
 pub use sums::{PlaceField, amount_in_store, append_sum, each_sum, write_sums};

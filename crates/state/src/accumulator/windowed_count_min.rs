@@ -21,7 +21,9 @@ use crate::object::{
 };
 use crate::recording::{ADDS, committed_at};
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, PlaceField, PlaceSums, Reader, SumsRead, Writer, amount_in_store};
+use crate::wire::{
+    BadBytes, PlaceField, PlaceSums, Reader, SumsAsked, SumsRead, Writer, amount_in_store,
+};
 
 /// A sum for each of any number of keys over the last so many buckets of time, in memory that does not grow with them: a count-min
 /// sketch (Cormode and Muthukrishnan 2005) for each bucket. Never less than what was added for the key in the window, and more by
@@ -107,7 +109,7 @@ impl<K: Key> WindowedCountMin<K> {
         let fields = self.grid.places(hash).map(PlaceField::new);
         self.context
             .answered((self.object, LANE_CELLS, hash), |out| {
-                SumsRead::write_of(out, buckets, false, fields);
+                SumsRead::write_of(out, buckets, SumsAsked::Whole, fields);
             })?;
         let sums = self.grid.places(hash);
         let sums = sums.map(|place| stored.answered.get(place));

@@ -22,7 +22,9 @@ use crate::object::{
 use crate::recording::{ADDS, BEGINS, committed_at};
 use crate::shown::{Recent, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
-use crate::wire::{BadBytes, KeySums, Reader, SumsRead, Writer, amount_in_store, append_sum};
+use crate::wire::{
+    BadBytes, KeySums, Reader, SumsAsked, SumsRead, Writer, amount_in_store, append_sum,
+};
 
 /// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
 /// bucket holds anything any more are forgotten, and their room is free.
@@ -103,7 +105,7 @@ impl<K: Key> WindowedCounters<K> {
         let hash = self.keys.hash(key);
         if !self.context.answers_plainly() {
             if let Some(stored) = &self.stored {
-                self.answered((key, hash), false)?;
+                self.answered((key, hash), SumsAsked::Whole)?;
                 return Ok(stored.sum(key));
             }
             self.ahead(hash)?;
@@ -114,18 +116,18 @@ impl<K: Key> WindowedCounters<K> {
 
     /// Whether the store said what the sum for a key is in the window that ends at the packet's arrival.
     #[cold]
-    fn answered(&self, (key, hash): (&K, u64), counts_keys: bool) -> Result<(), Late> {
+    fn answered(&self, (key, hash): (&K, u64), asked: SumsAsked) -> Result<(), Late> {
         let buckets = self
             .writer_counters
             .ring
             .read_at(self.context.arrived_tick());
         // A call may ask for a key in both ways.
-        let hash = hash ^ u64::from(counts_keys);
+        let hash = hash ^ asked as u64;
         self.context
             .answered((self.object, LANE_CELLS, hash), |out| {
                 let mut field = Vec::new();
                 key.encode(&mut Writer::new(&mut field, self.context.addresses()));
-                SumsRead::write_of(out, buckets, counts_keys, [field]);
+                SumsRead::write_of(out, buckets, asked, [field]);
             })
     }
 
@@ -136,7 +138,7 @@ impl<K: Key> WindowedCounters<K> {
         stored: &InStore<K>,
         (key, hash): (&K, u64),
     ) -> Result<Option<Tally<K>>, Late> {
-        self.answered((key, hash), true)?;
+        self.answered((key, hash), SumsAsked::WithKeys)?;
         Ok(stored.find(key))
     }
 
@@ -451,7 +453,7 @@ impl<K: Key> Fetch for WindowedCounters<K> {
             let key = K::decode(&mut Reader::new(field, self.context.addresses())).ok()?;
             self.keys.find(&key, self.keys.hash(&key))
         });
-        if SumsRead::read(query.key).is_ok_and(|read| read.counts_keys) {
+        if SumsRead::read(query.key).is_ok_and(|read| read.counts_keys()) {
             append_sum(b"", self.keys.count().into(), out);
         }
     }
