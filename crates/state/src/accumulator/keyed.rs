@@ -244,7 +244,7 @@ impl<K: Key> Keyed<K> {
     }
 
     /// Looks at up to `numbers` of the keys in turn and forgets those that `may_go`; how many those were.
-    pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32) -> bool) -> u32 {
+    pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32, &K) -> bool) -> u32 {
         let before = self.count;
         for _ in 0..numbers.min(self.used) {
             if self.sweep_next >= self.used {
@@ -253,7 +253,7 @@ impl<K: Key> Keyed<K> {
             let number = self.sweep_next;
             self.sweep_next += 1;
             let Held { key, is_own, .. } = self.held[number as usize];
-            let Some(key) = key.get().filter(|_| may_go(number)) else {
+            let Some(key) = key.get().filter(|key| may_go(number, key)) else {
                 continue;
             };
             self.index.remove(self.hash(key), number);
@@ -299,10 +299,10 @@ mod tests {
                 keys.find(&first, keys.hash(&first))
                     .map(|number| (number, false))
             );
-            keys.sweep(3, |_| true);
+            keys.sweep(3, |_, _| true);
             assert_eq!(keys.count(), 5);
-            keys.sweep(8, |number| number % 2 == 0);
-            keys.sweep(8, |_| true);
+            keys.sweep(8, |number, _| number % 2 == 0);
+            keys.sweep(8, |_, _| true);
             assert_eq!((keys.count(), keys.used()), (0, 8));
         }
         assert_eq!(keys.refused_full(), 50);

@@ -485,10 +485,12 @@ impl<K: Key, R: Rates<K> + 'static> Sweep for TokenBucket<K, R> {
         let now_us = self.context.now_us();
         self.began_us(now_us);
         let (spent, levels, bounds) = (&self.spent, &self.levels, &self.bounds);
-        self.keys.sweep(records, |number| {
+        let (undecided, seed) = (&self.undecided, self.context.seed());
+        self.keys.sweep(records, |number, key| {
             levels.debt(number, bounds.of(number), now_us) == 0
                 && !levels.is_noted(number)
                 && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
+                && (undecided.is_empty() || !undecided.contains_key(&key.hash(seed)))
         })
     }
     fn sweep_length(&self) -> u32 {

@@ -326,7 +326,7 @@ impl<K: Key> Sweep for WindowedCounters<K> {
         self.writer_counters.keep_up();
         let writer_counters = &self.writer_counters;
         self.keys
-            .sweep(records, |number| writer_counters.is_empty(number))
+            .sweep(records, |number, _| writer_counters.is_empty(number))
     }
     fn sweep_length(&self) -> u32 {
         self.keys.used().max(1)

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use asterism_state::{
     ADDITIONS_PER_CALL, Answered, Bloom, Builder, Call, Context, CountMin, Counter, Counters,
     CountingBloom, Graph, Home, Identity, Late, Map, ObjectSettings, Reader, Sequencer, Spending,
-    State, TokenBucket, TokenRate, TopK, Transaction, Vector, Wait, Window, WindowedCountMin,
-    WindowedCounters, Wire, state,
+    State, Sweep, TokenBucket, TokenRate, TopK, Transaction, Vector, Wait, Window,
+    WindowedCountMin, WindowedCounters, Wire, state,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Wire, asterism_state::Value)]
@@ -401,6 +401,20 @@ fn tokens_of_an_undecided_call_are_no_other_packet_s() {
     host.set_time(103);
     host.commit(first);
     assert_eq!(available(&mut host), Some(7));
+}
+
+#[test]
+fn a_bucket_of_which_tokens_are_undecided_is_not_forgotten() {
+    let mut host = host(ObjectSettings::LOCAL);
+    host.call(DRAW, 6);
+    let staged = host.stage(DRAW, 3);
+    // It is full, but for what may be spent of it.
+    host.set_time(200);
+    host.state.tokens.sweep(100);
+    assert_eq!(host.state.tokens.in_use(), 1);
+    host.give_up(staged);
+    host.state.tokens.sweep(100);
+    assert_eq!(host.state.tokens.in_use(), 0);
 }
 
 #[test]
