@@ -5,8 +5,8 @@ pub use asterism_config::ObjectChoice;
 pub use asterism_config::diagnostic::{Diagnostic, Report};
 pub use asterism_config::functions::{
     DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LARGE, LEASED,
-    LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, SPENT, Together, UNSUMMED, WAIT,
-    absent, capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
+    LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, Together, UNSUMMED, WAIT, absent,
+    capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
 };
 pub use asterism_config::kind::{Kind, Value, Word};
 pub use asterism_config::section::{

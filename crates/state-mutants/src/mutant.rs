@@ -158,6 +158,11 @@ asterism_mutant::planted! {
     AddedWhenCommitted,
     /// Tokens that undecided calls were given are given to others too (a limit that lets through a multiple of its rate while its store is slow).
     PromisedTokensGiven,
+    /// Spending that a store has decided of counts as undecided for ever (a host that never learns what others spent: each lets through more
+    /// than its part).
+    DecidedStaysUndecided,
+    /// What an instance spent itself is taken for others' spending, once a store reports the sum (a limit that lets through half of its rate).
+    OwnTakenForOthers,
     /// A grant that a refused call spent stays spent (a port that nobody uses and nobody gets).
     RefusedGrantSpent,
     /// What a host held before an object was shared is not written for the others (a new peer of a table that knows only what came

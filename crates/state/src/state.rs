@@ -249,10 +249,10 @@ pub trait State: Sized + 'static {
         begins: bool,
     ) -> Result<(), BadBytes> {
         each_write(writes, |(number, kind), write| {
-            if !here(number) {
+            let object = self.object_mut(number).ok_or(BadBytes)?;
+            if !here(number) && !object.follows_decisions() {
                 return Ok(());
             }
-            let object = self.object_mut(number).ok_or(BadBytes)?;
             let input = &mut Reader::new(write, context.addresses());
             object.note_undecided(kind, input, begins)
         })
@@ -268,10 +268,10 @@ pub trait State: Sized + 'static {
         here: impl Fn(u8) -> bool,
     ) -> Result<(), BadBytes> {
         each_write(writes, |(number, kind), write| {
-            if !here(number) {
+            let object = self.object_mut(number).ok_or(BadBytes)?;
+            if !here(number) && !object.follows_decisions() {
                 return Ok(());
             }
-            let object = self.object_mut(number).ok_or(BadBytes)?;
             object.commit(kind, &mut Reader::new(write, context.addresses()))
         })
     }

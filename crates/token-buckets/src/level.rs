@@ -127,6 +127,13 @@ impl Levels {
         (debt, written_off)
     }
 
+    /// Leaves no more missing than a full bucket has.
+    pub fn owe_no_more_than_all(&mut self, number: u32, bounds: &Bounds) {
+        let level = &mut self.levels[number as usize];
+        // What is missing in a bucket that is empty now.
+        level.debt = level.debt.min(bounds.debt_of_new(Some(0), 0));
+    }
+
     /// Asks for the cache line of a level.
     #[inline(always)]
     pub fn prefetch(&self, number: u32) {

@@ -137,6 +137,12 @@ impl Ring {
         (tick / self.window.bucket_seconds).saturating_add(1)
     }
 
+    /// The first second after a bucket.
+    #[must_use]
+    pub fn end_of(&self, bucket: u32) -> Tick {
+        bucket.saturating_mul(self.window.bucket_seconds)
+    }
+
     /// Where a bucket is kept.
     #[inline(always)]
     pub fn slot(&self, bucket: u32) -> u32 {

@@ -114,9 +114,10 @@ const IN_THE_CORE: [placement::Mutant; 22] = [
 
 /// Planted bugs that one seed in a hundred thousand finds, and each run of the state's own tests: one needs a death and three writes
 /// that cross (`crates/state/tests/suite/incarnations.rs`), one a port granted in the milliseconds after a return, one a thousand restarts, one what no
-/// placement lets happen but where two sponsors die in a row (`.../convergence`), two a thousand incarnations that were forgotten (`.../forgotten`), and
-/// two token buckets and windows beside objects in a store (`crates/state/tests/suite/recorded.rs`).
-const IN_THE_STATE: [state::Mutant; 9] = [
+/// placement lets happen but where two sponsors die in a row (`.../convergence`), two a thousand incarnations that were forgotten (`.../forgotten`),
+/// two token buckets and windows beside objects in a store (`crates/state/tests/suite/recorded.rs`), and two token buckets in a store
+/// (`.../buckets_in_store.rs`).
+const IN_THE_STATE: [state::Mutant; 11] = [
     state::Mutant::LocalEndForgotten,
     state::Mutant::NamesPileUp,
     state::Mutant::LastUserOfTheEndedUnnamed,
@@ -126,6 +127,8 @@ const IN_THE_STATE: [state::Mutant; 9] = [
     state::Mutant::LookupsUnmarked,
     state::Mutant::AddedWhenCommitted,
     state::Mutant::PromisedTokensGiven,
+    state::Mutant::DecidedStaysUndecided,
+    state::Mutant::OwnTakenForOthers,
 ];
 
 /// Planted bugs of when late packets are called again, most of which only cost time, and of what one packet writes: the tests of the

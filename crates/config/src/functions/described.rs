@@ -151,9 +151,7 @@ macro_rules! kept_here {
 
 kept_here! {
     /// Filters, graphs and the heaviest keys.
-    UNSUMMED = "a store keeps tables, registers and sums alone";
-    /// Token buckets.
-    SPENT = "what is left of a bucket depends on when tokens were spent, which sums in a store do not say";
+    UNSUMMED = "a store keeps tables, registers, sums and token buckets alone";
     /// Sums over a window of time that the function lists.
     LISTED = "the function lists its sums, and a store is asked for those of single keys";
     /// Vectors of many places.

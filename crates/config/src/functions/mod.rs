@@ -33,9 +33,8 @@ pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{
     DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LARGE, LEASED, LISTED,
-    LOCAL, ObjectKind, REPLICATED, SPENT, Together, UNSUMMED, WAIT, absent, capacity,
-    check_whole_seconds, count, delay, described, flow_capacity, kept_here, placement, release,
-    seconds,
+    LOCAL, ObjectKind, REPLICATED, Together, UNSUMMED, WAIT, absent, capacity, check_whole_seconds,
+    count, delay, described, flow_capacity, kept_here, placement, release, seconds,
 };
 pub use error::FunctionError;
 pub use firewall::{FirewallIdleTimes, FirewallSettings};

@@ -357,7 +357,7 @@ fn what_cannot_live_in_a_store_is_refused_with_a_sentence() {
     );
     assert_eq!(
         refusal(|_| ObjectSettings::REMOTE, true),
-        "`numbers` cannot live in a store, since a store keeps tables, registers and sums alone"
+        "`numbers` cannot live in a store, since a store keeps tables, registers, sums and token buckets alone"
     );
 }
 

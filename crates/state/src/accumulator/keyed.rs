@@ -243,6 +243,18 @@ impl<K: Key> Keyed<K> {
         Some((number, true))
     }
 
+    /// The same of a key that a store reports: undecided transactions keep the room that they have.
+    pub(super) fn start_of_others(&mut self, key: K) -> Option<(u32, bool)> {
+        if let Some(number) = self.find(&key, self.hash(&key)) {
+            return Some((number, false));
+        }
+        if self.count + self.undecided >= self.capacity {
+            self.refused_full += 1;
+            return None;
+        }
+        self.start(key, false)
+    }
+
     /// Looks at up to `numbers` of the keys in turn and forgets those that `may_go`; how many those were.
     pub(super) fn sweep(&mut self, numbers: u32, may_go: impl Fn(u32, &K) -> bool) -> u32 {
         let before = self.count;

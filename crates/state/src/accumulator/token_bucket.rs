@@ -1,5 +1,7 @@
 //! Token buckets by key, which all instances spend from.
 
+mod in_store;
+
 use core::cell::{Cell, RefCell};
 use core::ops::Range;
 use std::collections::HashMap;
@@ -9,6 +11,7 @@ use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_token_buckets::{Bounds, BoundsOf, Levels, Rates, TokenRate};
 use asterism_windows::{Ring, Window, read_bucket};
 
+use self::in_store::InStore;
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedWriterCounters};
 use super::windowed_counters::{digest, hash_key, write_key};
@@ -20,8 +23,7 @@ use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
-    Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
-    Sweep, Writable,
+    Audit, Inspect, ObjectSettings, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
 };
 use crate::recording::{ADDS, BEGINS};
 use crate::shown::{Filled, Shown};
@@ -59,6 +61,8 @@ pub struct TokenBucket<K: Key, R: Rates<K> = TokenRate> {
     levels: Levels,
     /// What each instance spent, for those that spend from the whole bucket.
     spent: Option<TimedWriterCounters>,
+    /// The same where a store has it.
+    in_store: Box<InStore<K>>,
     /// Keys of which something is noted beside their level that is not in `spent` yet, each once, here or in `counting`.
     noted: Vec<u32>,
     /// Of those that were noted when a flush of all began, the ones that it has not counted yet: what is noted while it goes on
@@ -154,7 +158,15 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
             TimedWriterCounters::new(context.clone(), object, &settings, size)
         });
         let room = spent.as_ref().map_or(0, |_| keys.room() as usize);
+        let is_remote = settings.is_remote();
+        let in_store = is_remote.then_some(keys.room());
+        let in_store = InStore::new((&context, object), (&rates, spending), in_store);
+        let instances = match is_remote {
+            true => in_store::INSTANCES_MAX,
+            false => instances,
+        };
         Self {
+            in_store: Box::new(in_store),
             bounds: rates.bounds((instances, shares), keys.room()),
             levels: Levels::new(keys.room()),
             context,
@@ -234,18 +246,21 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     fn query(&self, key: &K) -> Result<Option<u32>, Late> {
         let hash = self.keys.hash(key);
         if !self.context.answers_plainly() {
-            self.ahead(hash)?;
+            self.ahead((key, hash))?;
         }
         Ok(self.keys.find(key, hash))
     }
 
     #[cold]
-    fn ahead(&self, hash: u64) -> Result<(), Late> {
+    fn ahead(&self, (key, hash): (&K, u64)) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.keys.prefetch(self.object, hash);
             return Err(Late::new());
         }
-        late(&self.context, self.object, hash, self.late_us)?;
+        match self.in_store.known.is_some() {
+            true => self.answered((key, hash))?,
+            false => late(&self.context, self.object, hash, self.late_us)?,
+        }
         // While there are any, all reads come here.
         let mut promised = self.promised.borrow_mut();
         promised.renew(self.context.turn());
@@ -357,11 +372,15 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
         if !self.keys.is_recording() {
             return self.take_for(key, (count, arrived_us));
         }
+        if count == 0 {
+            return;
+        }
         let kind = if was_known { ADDS } else { BEGINS };
         self.context.record_addition(self.object, kind, |out| {
             key.encode(out);
             out.varint(count);
             out.varint(arrived_us);
+            out.u32(self.context.arrived_tick());
         });
     }
 
@@ -482,14 +501,17 @@ impl<K: Key, R: Rates<K> + 'static> Sweep for TokenBucket<K, R> {
         if let Some(spent) = &mut self.spent {
             spent.keep_up();
         }
+        self.in_store.keep_up(self.context.tick());
         let now_us = self.context.now_us();
         self.began_us(now_us);
-        let (spent, levels, bounds) = (&self.spent, &self.levels, &self.bounds);
-        let (undecided, seed) = (&self.undecided, self.context.seed());
+        let (levels, bounds, undecided) = (&self.levels, &self.bounds, &self.undecided);
+        let (spent, in_store) = (&self.spent, &self.in_store);
+        let (seed, tick) = (self.context.seed(), self.context.tick());
         self.keys.sweep(records, |number, key| {
             levels.debt(number, bounds.of(number), now_us) == 0
                 && !levels.is_noted(number)
                 && spent.as_ref().is_none_or(|spent| spent.is_empty(number))
+                && in_store.may_forget(number, tick)
                 && (undecided.is_empty() || !undecided.contains_key(&key.hash(seed)))
         })
     }
@@ -616,53 +638,6 @@ impl<K: Key, R: Rates<K> + 'static> Inspect for TokenBucket<K, R> {
     }
 }
 
-impl<K: Key, R: Rates<K> + 'static> Fetch for TokenBucket<K, R> {
-    fn stays_because(&self) -> Option<&'static str> {
-        Some(
-            "what is left of a bucket depends on when tokens were spent, which sums in a store do not say",
-        )
-    }
-}
-
-impl<K: Key, R: Rates<K> + 'static> Operations for TokenBucket<K, R> {
-    fn begin_recording(&mut self) {
-        self.keys.begin_recording();
-    }
-    fn end_recording(&mut self) {
-        self.keys.end_recording();
-    }
-    /// The tokens are no other packet's meanwhile.
-    fn note_undecided(
-        &mut self,
-        kind: u8,
-        input: &mut Reader<'_>,
-        begins: bool,
-    ) -> Result<(), BadBytes> {
-        let (key, count) = (K::decode(input)?, input.varint()?);
-        let hash = self.keys.hash(&key);
-        let tokens = self.undecided.entry(hash).or_default();
-        *tokens = match begins {
-            true => tokens.saturating_add(count),
-            false => tokens.saturating_sub(count),
-        };
-        if *tokens == 0 {
-            self.undecided.remove(&hash);
-        }
-        // No read waits for it, but all look at what is undecided.
-        self.context.note_undecided((self.object, 0, hash), begins);
-        if kind == BEGINS {
-            self.keys.note_undecided(self.object, begins);
-        }
-        Ok(())
-    }
-    /// As of the packet's arrival, however long the store took.
-    fn commit(&mut self, _: u8, input: &mut Reader<'_>) -> Result<(), BadBytes> {
-        let (key, count, arrived_us) = (K::decode(input)?, input.varint()?, input.varint()?);
-        self.take_for(key, (count, arrived_us));
-        Ok(())
-    }
-}
-
 impl<K: Key, R: Rates<K> + 'static> PerPacket for TokenBucket<K, R> {
     fn prefetch_records(&self, prefetch_hints: &PrefetchHints, packets: Range<usize>) -> usize {
         self.keys.prefetch_each(prefetch_hints, packets, |number| {
@@ -672,9 +647,11 @@ impl<K: Key, R: Rates<K> + 'static> PerPacket for TokenBucket<K, R> {
     }
     fn outgrew_cache(&self, cache_bytes: usize) -> bool {
         let of_cells = |spent: &TimedWriterCounters| spent.bytes_of(self.keys.used());
+        let in_store = self.in_store.known.as_ref();
         self.keys.bytes_in_use()
             + self.keys.used() as usize * (Levels::BYTES + R::Bounds::BYTES)
             + self.spent.as_ref().map_or(0, of_cells)
+            + in_store.map_or(0, |known| known.bytes_of(self.keys.used()))
             > cache_bytes
     }
     fn settle(&self) {

@@ -62,7 +62,7 @@ pub enum SumsShown {
 pub trait Fetch {
     /// Why it cannot live in a store: the end of a sentence that begins with its name and "cannot live in a store, since". `None`: it can.
     fn stays_because(&self) -> Option<&'static str> {
-        Some("a store keeps tables, registers and sums alone")
+        Some("a store keeps tables, registers, sums and token buckets alone")
     }
     /// Whether each of its keys is of one conversation: so a store of several shards can have it, each with whole conversations.
     fn is_by_conversation(&self) -> bool {
@@ -139,6 +139,11 @@ pub trait Fetch {
     }
     /// Whether the fields of its sums are keys for which there is so much room as its capacity says, over all buckets that are kept.
     fn has_room_for_keys(&self) -> bool {
+        false
+    }
+    /// Whether an instance whose object is in a store notes what becomes of its own writes, as of one that is here:
+    /// [`Operations::note_undecided`] and [`Operations::commit`].
+    fn follows_decisions(&self) -> bool {
         false
     }
     /// Which sums people see.

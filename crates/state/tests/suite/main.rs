@@ -4,6 +4,7 @@ mod accumulators;
 mod announced;
 mod block_assignment;
 mod both;
+mod buckets_in_store;
 mod cells_in_store;
 mod convergence;
 mod generations;

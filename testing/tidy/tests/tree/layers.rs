@@ -16,11 +16,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("embedded-store", &["resp"]),
     ("wire", &["packet", "memory"]),
     ("sketches", &["memory", "wire"]),
-    ("token-buckets", &["memory", "wire"]),
     ("node-degrees", &["memory", "wire"]),
     ("stamps", &["wire"]),
     ("requests", &["memory"]),
     ("windows", &["state-mutants", "memory", "wire", "stamps"]),
+    (
+        "token-buckets",
+        &["state-mutants", "memory", "wire", "windows"],
+    ),
     ("block-assignment", &["mutant"]),
     (
         "state",

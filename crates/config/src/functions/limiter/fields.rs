@@ -4,7 +4,7 @@ use asterism_function::IpPrefix;
 
 use super::LimiterSettings;
 use crate::functions::described::{
-    CHOICE, Description, REPLICATED, SPENT, count, delay, kept_here, objects, placement,
+    CHOICE, Description, REPLICATED, count, delay, objects, placement,
 };
 use crate::kind::{Kind, NamedValues, Word};
 use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
@@ -21,13 +21,13 @@ const fn keys() -> Field {
 objects! {
     "limiter":
     sources: TokenBucket = "A bucket for each source.",
-        [kept_here(REPLICATED, SPENT), delay(), keys()];
+        [placement(REPLICATED), delay(), keys()];
     destinations: TokenBucket = "A bucket for each destination.",
-        [kept_here(REPLICATED, SPENT), delay(), keys()];
+        [placement(REPLICATED), delay(), keys()];
     services: TokenBucket = "A bucket for each service.",
-        [kept_here(REPLICATED, SPENT), delay(), keys()];
+        [placement(REPLICATED), delay(), keys()];
     tenants: TokenBucket = "A bucket for each tenant.",
-        [kept_here(REPLICATED, SPENT), delay()];
+        [placement(REPLICATED), delay()];
     without_room: Counter = "Packets whose bucket found no room.",
         [placement(REPLICATED), delay()];
 }

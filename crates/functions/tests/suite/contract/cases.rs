@@ -491,7 +491,9 @@ pub(crate) fn limiter() -> Contract<Limiter> {
         // More sources than keys.
         let more =
             (0..400).map(|number| now(IN, made::udp((1_000 + number, 1), (50 + number, 7), b"")));
-        known.chain(more).collect()
+        // In a minute all buckets are full, and forgotten wherever they are.
+        let last = (60, IN, packet(0));
+        known.chain(more).chain([last]).collect()
     }
     Contract {
         make: || {

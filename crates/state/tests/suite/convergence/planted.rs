@@ -4,9 +4,9 @@ use std::panic::catch_unwind;
 
 use asterism_state::mutant::{self, Mutant};
 
-/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs`, `.../token_rates.rs` and `.../recorded.rs`, and those that tests
-/// of the packet loop find.
-const ELSEWHERE: [Mutant; 38] = [
+/// The planted bugs that the simulator's seeds find, those of `crates/state/tests/suite/incarnations.rs`, `.../token_rates.rs`, `.../recorded.rs` and
+/// `.../buckets_in_store.rs`, and those that tests of the packet loop find.
+const ELSEWHERE: [Mutant; 40] = [
     Mutant::HeldNotAnnounced,
     Mutant::LocalEndForgotten,
     Mutant::AnnouncedUnderOwnStamp,
@@ -17,6 +17,8 @@ const ELSEWHERE: [Mutant; 38] = [
     Mutant::RefusedCallCounted,
     Mutant::AddedWhenCommitted,
     Mutant::PromisedTokensGiven,
+    Mutant::DecidedStaysUndecided,
+    Mutant::OwnTakenForOthers,
     Mutant::RefusedGrantSpent,
     Mutant::UndecidedWriteUnseen,
     Mutant::PromisedRoomGiven,
