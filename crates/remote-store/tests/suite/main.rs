@@ -9,6 +9,7 @@ mod ends;
 mod failover;
 mod filter;
 mod kept;
+mod limits;
 mod meters;
 mod over_wires;
 mod real_stores;

@@ -244,6 +244,7 @@ fn every_planted_bug_is_found() {
             let others = others.chain(&crate::sketches::TESTS);
             let others = others.chain(&crate::windows::TESTS);
             let others = others.chain(&crate::shards::TESTS);
+            let others = others.chain(&crate::limits::TESTS);
             let survives = tests.iter().chain(others).all(passes);
             select(None);
             survives
