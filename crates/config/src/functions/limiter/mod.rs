@@ -11,6 +11,7 @@ use asterism_functions::limiter::{
 };
 
 use crate::diagnostic::{Diagnostic, Report};
+use crate::functions::described::ObjectKind;
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, differing};
 use crate::kind::NamedValues;
@@ -332,8 +333,31 @@ impl FunctionSettings for LimiterSettings {
             .then(|| differing([(SETTINGS.from.name(), self.from != wanted.from)]))
     }
 
-    /// Refuses bursts that leave an instance's exact share without a token.
-    fn check(&self, objects: &[ObjectChoice], sharing: Sharing, _: &Values, report: &mut Report) {
+    /// Refuses exact limits in a store, and bursts that leave an instance's exact share without a token.
+    fn check(
+        &self,
+        objects: &[ObjectChoice],
+        sharing: Sharing,
+        values: &Values,
+        report: &mut Report,
+    ) {
+        let stored = objects
+            .iter()
+            .find(|one| one.kind == ObjectKind::TokenBucket && one.placement == Placement::Remote);
+        if let Some(object) = stored.filter(|_| self.exact) {
+            report.add(
+                Diagnostic::error(
+                    format!(
+                        "an exact limit cannot live in a store, as `{}` is to",
+                        object.name
+                    ),
+                    values.span_of(SETTINGS.accuracy),
+                )
+                .label("each host has an equal share, and no store says how many hosts there are")
+                .help("choose accuracy = \"approximate\"")
+                .help("or choose placement = \"replicated\" for it"),
+            );
+        }
         let instances = (sharing.members * sharing.instances) as u64;
         for (object, name, limit) in self.bursts() {
             let is_shared = objects
@@ -462,6 +486,20 @@ mod tests {
         assert_eq!(now.change_to(&renamed), Some(Vec::new()));
         let (said, _) = read(&format!("{TENANTS}\nburst = 40"));
         assert_eq!(now.change_to(&said), Some(Vec::new()));
+    }
+
+    #[test]
+    fn approximate_limits_may_be_in_a_store_and_exact_ones_not() {
+        let text = format!(
+            "{SOURCES}\nstate.sources.placement = \"remote\"\n[store]\naddress = \"10.0.0.5:6379\""
+        );
+        let (_, function) = read(&text);
+        assert_eq!(function.remote(&["sources", "destinations"]), 0b01);
+        let exact = text.replace("limiter]", "limiter]\naccuracy = \"exact\"");
+        let (config, report) = Config::read("test.toml", &exact);
+        let report = report.render(false);
+        let why = "an exact limit cannot live in a store, as `sources` is to";
+        assert!(config.is_none() && report.contains(why), "{report}");
     }
 
     const TENANTS: &str = "[function.limiter]
