@@ -1,11 +1,12 @@
 //! Who is limited, and what the stages of a chain measure: asked of a host, and read from its metrics.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use asterism_output::End;
 
 use crate::run::host::{Cluster, outbound, wait};
 use crate::run::metrics::fetch;
+use crate::run::stores::{Ends, hosts, on_a_redis, on_the_embedded_store};
 
 const FUNCTIONS: &str = "[function.firewall]\nrules = \"some.rules\"\n\
      [function.limiter]\nsources = { unit = \"packets\", rate = 1, burst = 10 }\n\
@@ -83,4 +84,50 @@ fn who_is_limited_is_found_and_stages_tell_their_metrics() {
     ] {
         assert!(page.lines().any(|one| one == line), "{line}\n{page}");
     }
+}
+
+/// Two limiters that share nothing but a store: tokens that one has spent the other does not have.
+fn limiters_share_the_store(address: SocketAddr) {
+    let tables = format!(
+        "[store]\naddress = \"{address}\"\n[function.limiter]\n\
+         sources = {{ unit = \"packets\", rate = 1, burst = 40 }}\n\
+         state.sources.placement = \"remote\"\n"
+    );
+    let cluster = Cluster::of(2, "", &tables);
+    let [a, b] = hosts(&cluster);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    for number in 0..40 {
+        at_a.inside.send(&outbound(4_000 + number));
+        at_a.outside.next();
+    }
+    for number in 0..40 {
+        at_b.inside.send(&outbound(5_000 + number));
+    }
+    let mut left = 0;
+    wait("the packets to leave or to be dropped", || {
+        left += at_b.outside.take().len() as u64;
+        let status = b.ask(&["status"]);
+        let dropped = status["instances"][0]["dropped"]["rate-limited"].as_u64();
+        (left + dropped.unwrap_or_default() == 40).then_some(())
+    });
+    // What refilled meanwhile may be spent: a token each second.
+    assert!(left <= 20, "{left} of 40, {}", b.log());
+    for host in [&a, &b] {
+        let status = host.ask(&["status"]);
+        assert_eq!(
+            status["instances"][0]["own"]["source_buckets"], 1,
+            "{status}"
+        );
+        assert_eq!(status["store"]["address"], address.to_string());
+    }
+}
+
+#[test]
+fn limiters_share_the_embedded_store() {
+    on_the_embedded_store(limiters_share_the_store);
+}
+
+#[test]
+fn limiters_share_a_redis() {
+    on_a_redis("limiters that share a Redis", limiters_share_the_store);
 }
