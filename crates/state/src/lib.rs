@@ -15,7 +15,6 @@ mod accumulator;
 mod answer;
 mod builder;
 mod context;
-mod counts;
 mod forgetting;
 #[doc(hidden)]
 mod graph;
@@ -52,6 +51,7 @@ pub use answer::{Late, Nearby, Wait};
 pub use asterism_block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
 pub use asterism_memory::prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use asterism_memory::{hash, region as memory};
+pub use asterism_object_counts::{ObjectCount, ObjectCounts};
 pub use asterism_stamps::audit;
 pub use asterism_state_macro::{
     KeyBelow as Key, ValueBelow as Value, WireBelow as Wire, state_below as state,
@@ -67,7 +67,6 @@ pub use context::{
     Sequencer, Tick, Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong,
     entry_hash, stable_hash,
 };
-pub use counts::{ObjectCount, ObjectCounts};
 pub use forgetting::{FORGETS_FROM, forget_incarnations};
 pub use graph::{Graph, GraphAct, Link};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};

@@ -8,13 +8,13 @@ use core::ops::Range;
 use asterism_memory::prefetch_hints::PrefetchHints;
 
 use crate::answer::Late;
-use crate::counts::ObjectCounts;
 use crate::layout;
 use crate::object::{Inspect, Part, PerPacket, Replicate, Since, Snapshot, Writable};
 use crate::shown::Shown;
 use crate::stamp::Stamp;
 use crate::table::{At, FoundNearby, Row, Table, Vacancy, VacancyFor, Value};
 use crate::wire::{BadBytes, Reader, Wire, Writer};
+use asterism_object_counts::ObjectCounts;
 
 // What entries are found by; the derive of the same name is `asterism_state::Key`.
 pub use asterism_wire::Key;

@@ -12,7 +12,6 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, LANE_ROOM, LANE_SUM, Query};
-use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -24,6 +23,7 @@ use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, KeySums, Reader, Writer, amount_in_store, write_sums};
+use asterism_object_counts::{ObjectCount, ObjectCounts};
 
 /// Keys of a shared object for which there is room, in multiples of its capacity. A saved state's keys, and those of earlier incarnations,
 /// count against nobody's share: who knows of fewer keys than the capacity may start one, while all others start their shares.

@@ -19,7 +19,6 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
-use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -29,6 +28,7 @@ use crate::recording::{ADDS, BEGINS};
 use crate::shown::{Filled, Shown};
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
+use asterism_object_counts::{ObjectCount, ObjectCounts};
 
 /// Bytes of a flush for each key of which what was spent is counted: what telling it takes, about. Who counts more than can be reported
 /// makes a turn long for nothing.

@@ -13,7 +13,6 @@ use super::{Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, LANE_CELLS, Query, Tick};
-use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
@@ -24,6 +23,7 @@ use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{
     BadBytes, PlaceField, PlaceSums, Reader, SumsAsked, SumsRead, Writer, amount_in_store,
 };
+use asterism_object_counts::ObjectCounts;
 
 /// A sum for each of any number of keys over the last so many buckets of time, in memory that does not grow with them: a count-min
 /// sketch (Cormode and Muthukrishnan 2005) for each bucket. Never less than what was added for the key in the window, and more by

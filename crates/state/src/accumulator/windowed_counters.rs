@@ -13,7 +13,6 @@ use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, LANE_CELLS, Query, Tick};
-use crate::counts::{ObjectCount, ObjectCounts};
 use crate::map::Key;
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
@@ -25,6 +24,7 @@ use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{
     BadBytes, KeySums, Reader, SumsAsked, SumsRead, Writer, amount_in_store, append_sum,
 };
+use asterism_object_counts::{ObjectCount, ObjectCounts};
 
 /// A counter for each key that forgets: what was added in the last so many buckets of time, over all instances. Keys of which no
 /// bucket holds anything any more are forgotten, and their room is free.

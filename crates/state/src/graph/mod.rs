@@ -17,7 +17,6 @@ use asterism_node_degrees::{Nodes, Side};
 use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
 use crate::context::{Context, OPERATION_BYTES_MAX};
-use crate::counts::ObjectCounts;
 use crate::map::Key;
 use crate::object::{
     Audit, Fetch, Inspect, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
@@ -29,6 +28,7 @@ use crate::table::{
     At, RECORDED_TOUCH, RECORDED_WRITE, Row, Table, TableSettings, TableTally, Vacancy,
 };
 use crate::wire::{BadBytes, Reader, Wire};
+use asterism_object_counts::ObjectCounts;
 
 use sighting::{DESTINATION, EDGE, OWN, SOURCE, Sighting, Volume, Witness, edge_hash, own_hash};
 

@@ -16,10 +16,10 @@ use core::ops::Range;
 use asterism_memory::prefetch_hints::PrefetchHints;
 
 use crate::audit::{Leaf, LeafSet};
-use crate::counts::ObjectCounts;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader};
+use asterism_object_counts::ObjectCounts;
 
 pub use fetch::{Addition, Fetch, FetchedEntry, Operations, SumsShown};
 pub use part::{Part, Since};

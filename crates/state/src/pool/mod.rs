@@ -21,7 +21,6 @@ use asterism_memory::blocks::{Begin, BlockAllocator, Standing};
 use crate::answer::Late;
 use crate::branch::{Branch, taken};
 use crate::context::{Context, Tick};
-use crate::counts::{ObjectCount, ObjectCounts};
 use crate::leases::{Note, Notes};
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -30,6 +29,7 @@ use crate::object::{
 };
 use crate::stamp::{NamedOrigins, OriginName, Stamp};
 use crate::wire::{BadBytes, Reader, Writer};
+use asterism_object_counts::{ObjectCount, ObjectCounts};
 
 pub use asterism_memory::blocks::BLOCK_ITEMS;
 use confirmed::Confirmed;

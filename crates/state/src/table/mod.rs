@@ -32,11 +32,11 @@ use asterism_memory::region::Region;
 use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
 use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
-use crate::counts::{ObjectCount, ObjectCounts};
 use crate::mutant::{self, Mutant};
 use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::Writer;
+use asterism_object_counts::{ObjectCount, ObjectCounts};
 
 pub use entry_end::EntryAge;
 pub(crate) use fetched::{RECORDED_TOUCH, RECORDED_WRITE};

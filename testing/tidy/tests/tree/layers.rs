@@ -24,6 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "token-buckets",
         &["state-mutants", "memory", "wire", "windows"],
     ),
+    ("object-counts", &["windows"]),
     ("block-assignment", &["mutant"]),
     (
         "state",
@@ -34,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
             "sketches",
             "token-buckets",
+            "object-counts",
             "windows",
             "node-degrees",
             "stamps",
