@@ -128,7 +128,7 @@ pub(super) const SERVE_KNOWN: Word = Word {
 /// Packets pass the function.
 pub(super) const BYPASS: Word = Word {
     word: "bypass",
-    meaning: "no packet passes a function unseen; choose \"serve-known\", by which known flows go on",
+    meaning: "each function says whether packets may go past it: make it a stage of a chain, with on_failure = \"bypass\" and its longest `wait` in [stage.NAME]; or choose \"serve-known\", by which known flows go on",
 };
 
 section! {

@@ -241,6 +241,36 @@ fn hosts_share_what_is_in_a_redis() {
     on_a_redis("hosts that share a Redis", hosts_share_the_store);
 }
 
+/// A stage that is to fail open: while nobody answers at the store's address, packets go past it after its longest wait.
+#[test]
+fn packets_go_past_a_stage_whose_store_is_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
+    let remote = "{ placement = \"remote\" }";
+    let tables = format!(
+        "[store]\naddress = \"{}\"\ntimeout = \"100ms\"\n\
+         [stage.limiter]\non_failure = \"bypass\"\nwait = \"20ms\"\n\
+         [function.limiter]\nsources = {{ rate = 1_000_000, burst = 1_000_000 }}\n\
+         [function.limiter.state]\nsources = {remote}\n",
+        store.address
+    );
+    let cluster = Cluster::of(2, "chain = [\"limiter\"]\n", &tables);
+    let [a, _b] = hosts(&cluster);
+    let mut ends = Ends::of(&cluster, "a");
+    ends.inside.send(&outbound(4_000));
+    assert_eq!(ends.outside.next(), outbound(4_000));
+    store.stop();
+    wait("the host to miss it", || (!is_connected(&a)).then_some(()));
+    for number in 0..20 {
+        ends.inside.send(&outbound(4_000 + number));
+        assert_eq!(ends.outside.next(), outbound(4_000 + number));
+    }
+    wait("the packets to be shown", || {
+        let instance = &a.ask(&["status"])["instances"][0];
+        (instance["stages"][0]["bypassed"] == 20 && instance["parked"] == 0).then_some(())
+    });
+}
+
 /// Two firewalls that share flows by the store at this address alone.
 fn firewalls(address: SocketAddr) -> (Cluster, [Host; 2]) {
     firewalls_of(&format!("address = \"{address}\"\n"))
