@@ -44,6 +44,25 @@ pub struct Store {
 }
 
 impl Store {
+    /// What hosts that use one store have alike of it: its name, and its servers in whichever order they are written.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let sorted = |addresses: &[SocketAddr]| {
+            let mut addresses = addresses.to_vec();
+            addresses.sort_unstable();
+            addresses
+        };
+        let mut identity = format!("{:?} {}", sorted(&self.addresses), self.name);
+        if let Some(shards) = &self.shards {
+            identity.push_str(&format!(" {} {}", shards.buckets, shards.seed));
+            for shard in &shards.each {
+                let addresses = sorted(&shard.addresses);
+                identity.push_str(&format!(" {} {addresses:?}", shard.name));
+            }
+        }
+        identity
+    }
+
     /// Its addresses, as words.
     #[must_use]
     pub fn place(&self) -> String {
@@ -517,6 +536,22 @@ mod tests {
         let shards = store.shards.expect("it has some");
         assert_eq!(shards.names(), ["a", "b"]);
         assert_eq!((shards.buckets, shards.seed), (16_384, 0));
+        let identity = |from: &str, to: &str| {
+            let (config, report) = read(&FIREWALL.replace(from, to), Purpose::Host);
+            let config = config.unwrap_or_else(|| panic!("{report}"));
+            config.store.expect("it has one").identity()
+        };
+        let written = identity("", "");
+        let in_order = "\"192.0.2.1:6379\", \"192.0.2.2:6380\"";
+        let otherwise = "\"192.0.2.2:6380\", \"192.0.2.1:6379\"";
+        assert_eq!(identity(in_order, otherwise), written);
+        for (from, to) in [
+            ("a = {", "c = {"),
+            ("192.0.2.2:6380", "192.0.2.2:6381"),
+            ("[store.shards]", "[store]\nseed = 7\n[store.shards]"),
+        ] {
+            assert_ne!(identity(from, to), written, "{to}");
+        }
     }
 
     #[test]

@@ -97,18 +97,19 @@ impl Stores {
             },
         };
         let shards = store.shards.as_ref();
-        let spread = shards.and_then(|shards| {
+        let spread = shards.map(|shards| {
             // As directors of the cluster divide the flow space.
             let seed = shards.seed ^ u64::from(config.cluster.id().0) << 32;
-            Shards::new(&shards.names(), (shards.buckets, seed)).map(Arc::new)
+            let spread = Shards::new(&shards.names(), (shards.buckets, seed));
+            Arc::new(spread.expect("the configuration has as many as there may be"))
         });
-        let remotes = match (shards, &spread) {
-            (Some(shards), Some(spread)) => {
+        let remotes = match shards.zip(spread.as_ref()) {
+            Some((shards, spread)) => {
                 let each = shards.each.iter().enumerate();
                 each.map(|(place, shard)| of_shard(&whole, shard, (spread, place)))
                     .collect()
             }
-            _ => vec![whole],
+            None => vec![whole],
         };
         let of_instances = |_: &RemoteConfig| {
             let instances = 0..config.host.instances;

@@ -297,10 +297,7 @@ fn shape<F: NetworkFunction>(config: &Config, function: &F) -> Shape {
     let shape = shape.and(config.function.kind_number());
     // Hosts of two stores would not share what they are to share.
     let whole = config.store.as_ref().map_or(shape.whole, |store| {
-        let mut addresses = store.addresses.clone();
-        addresses.sort_unstable();
-        let place = format!("{addresses:?} {} {:?}", store.name, store.shards);
-        let place = hash::bytes(place.as_bytes(), shape.whole);
+        let place = hash::bytes(store.identity().as_bytes(), shape.whole);
         let objects = config.function.objects.iter();
         let remote = objects.filter(|object| object.placement == Placement::Remote);
         remote.fold(place, |sum, object| {
