@@ -1,6 +1,6 @@
 //! What a packet loop shows of itself, for others to read at any time without holding it up.
 //!
-//! The loop writes the words of a seqlock a few times a second; a reader that finds it writing reads again. Imports the
+//! The loop writes the words of a seqlock a few times a second; a reader has them whole, if the loop pauses too. Imports the
 //! engine's counts.
 
 use asterism_engine::{ObjectUse, Tally};
