@@ -16,11 +16,11 @@ use asterism_placement::{Epoch, Incarnation, MemberId, Time};
 
 use super::error::RunError;
 use super::heartbeats::Heartbeats;
-use super::notify::Manager;
 use super::prepared::Prepared;
 use crate::control::request_handler::{Command, CommandKind, LAST_WORD, Refused, in_json};
 use asterism_epochs::{EpochFile, RecordError, StartDecision, Step, StepError};
 use asterism_event_log::Event;
+use asterism_service_manager::Manager;
 use asterism_watched_files::{LOOK, Watched};
 
 /// How often a host looks that waits for the file to settle.

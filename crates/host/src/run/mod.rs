@@ -4,9 +4,9 @@
 //! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`asterism_event_log`), gives its jobs
 //! their turns (`jobs/`) and ends everything in order.
 //!
-//! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `notify.rs` (the service
-//!   manager), `reload.rs` (changes while the host runs), `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants), `stores.rs` (of remote objects), `environment.rs` (signals, cores, clocks,
-//!   addresses).
+//! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `reload.rs` (changes while the host runs),
+//!   `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants),
+//!   `stores.rs` (of remote objects), `environment.rs` (signals, cores, clocks, addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
 //!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early),
 //!   `choice.rs` (which function an operator means).
@@ -30,7 +30,6 @@ pub mod key_watch;
 pub mod manual;
 pub mod metering;
 mod notices;
-pub mod notify;
 mod others;
 pub mod phase;
 pub mod ports;

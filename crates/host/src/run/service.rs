@@ -28,7 +28,6 @@ use super::error::RunError;
 use super::heartbeats::Heartbeats;
 use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
-use super::notify::Manager;
 use super::others::others;
 use super::phase::Phase;
 use super::prepared::Prepared;
@@ -38,6 +37,7 @@ use super::worker::Shared;
 use crate::control::place::Place;
 use crate::control::request_handler::{Command, CommandKind, Refused};
 use asterism_event_log::Event;
+use asterism_service_manager::Manager;
 
 /// How often the main thread looks at signals and clocks.
 const LOOK: Duration = Duration::from_millis(10);

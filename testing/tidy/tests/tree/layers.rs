@@ -47,6 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("secure-channel", &["mutant"]),
     ("placement", &["mutant", "secure-channel"]),
     ("watched-files", &["placement"]),
+    ("service-manager", &[]),
     ("function", &["packet", "state", "state-macro"]),
     ("io", &["packet", "state", "placement"]),
     (
@@ -189,6 +190,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "remote-store",
             "watched-files",
+            "service-manager",
             "event-log",
             "lines",
             "serving",

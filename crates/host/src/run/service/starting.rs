@@ -28,7 +28,6 @@ use crate::run::error::{RunError, StartError};
 use crate::run::heartbeats::Heartbeats;
 use crate::run::jobs::{HostContext, HostLog, Jobs};
 use crate::run::metering::Metering;
-use crate::run::notify::Manager;
 use crate::run::ports::{self, PortsError};
 use crate::run::prepared::Prepared;
 use crate::run::requests::Request;
@@ -38,6 +37,7 @@ use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
 use crate::view::store::StoreView;
 use crate::view::{Own, View};
 use asterism_event_log::{Event, EventLog};
+use asterism_service_manager::Manager;
 
 /// Events that wait to be written at most; more are left out.
 const EVENTS_MAX: usize = 256;

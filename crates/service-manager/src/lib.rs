@@ -1,4 +1,4 @@
-//! Telling the service manager how the host is: the datagrams of `sd_notify(3)`, to the socket that `NOTIFY_SOCKET` names.
+//! Telling the service manager how a program is: the datagrams of `sd_notify(3)`, to the socket that `NOTIFY_SOCKET` names.
 //! Without one nothing is reported.
 
 use std::ffi::{OsStr, OsString};
