@@ -1,4 +1,7 @@
-//! The file with the cluster's keys: written for its owner alone, and read only if it is for its owner alone.
+//! The file with the cluster's keys: written for its owner alone, and read only if it is for its owner alone. Files of other secrets are read
+//! likewise.
+
+mod secret;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,6 +11,8 @@ use std::path::{Path, PathBuf};
 use asterism_secure_channel::{ClusterKey, KeyRing, KeyRingError};
 
 use asterism_notation::text::without_mark;
+
+pub use secret::{SecretFileError, password, text};
 
 /// Longer files hold no key.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -1,11 +1,10 @@
 //! The truth store that the configuration names: etcd, or the embedded store in the orchestrator's folder.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asterism_config::key_file::{SecretFileError, password as password_of, text};
 use asterism_config::{Etcd, EtcdFiles, Orchestrator, files};
 use asterism_orchestrator::run::StoreFactory;
 use asterism_truth_store::Key;
@@ -17,26 +16,14 @@ use asterism_truth_store::etcd::{EtcdConfig, EtcdStore, EtcdTls, EtcdUser};
 const ETCD_ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// What all keys in etcd begin with.
 const ETCD_ROOT: &str = "asterism";
-/// Bytes of a file of certificates at most.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Why the store is not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreConfigError {
     #[error("the folder {path} cannot be made: {error}", path = .0.display(), error = .1)]
     Folder(PathBuf, io::Error),
-    #[error("{what} {path} cannot be read: {error}", path = .path.display())]
-    Unreadable {
-        what: &'static str,
-        path: PathBuf,
-        error: io::Error,
-    },
-    #[error("{what} {path} can be read by others: chmod 600 {path}", path = .path.display())]
-    Open { what: &'static str, path: PathBuf },
-    #[error("{what} {path} is longer than {FILE_BYTES_MAX} bytes", path = .path.display())]
-    TooLong { what: &'static str, path: PathBuf },
-    #[error("{path} has no password: write it on the first line", path = .0.display())]
-    NoPassword(PathBuf),
+    #[error(transparent)]
+    Secret(#[from] SecretFileError),
 }
 
 /// How the store is opened. The files that it needs are read now.
@@ -105,44 +92,15 @@ fn user(file: &Path, etcd: &Etcd) -> Result<Option<EtcdUser>, StoreConfigError> 
     let Some((name, password)) = &etcd.user else {
         return Ok(None);
     };
-    let path = files::key_path(file, password);
-    let text = text(&path, "etcd_password", true)?;
-    match text.lines().next().filter(|line| !line.is_empty()) {
-        None => Err(StoreConfigError::NoPassword(path)),
-        Some(password) => Ok(Some(EtcdUser {
-            name: name.clone(),
-            password: password.to_owned(),
-        })),
-    }
-}
-
-/// The text of a file, which only its owner may read if it is a secret.
-fn text(path: &Path, what: &'static str, is_secret: bool) -> Result<String, StoreConfigError> {
-    let path = path.to_owned();
-    let read = || {
-        let file = File::open(&path)?;
-        let mode = file.metadata()?.permissions().mode();
-        let mut text = String::new();
-        if !is_secret || mode & 0o077 == 0 {
-            // One byte more, since the file may be an endless device.
-            file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        }
-        io::Result::Ok((mode, text))
-    };
-    match read() {
-        Err(error) => Err(StoreConfigError::Unreadable { what, path, error }),
-        Ok((mode, _)) if is_secret && mode & 0o077 != 0 => {
-            Err(StoreConfigError::Open { what, path })
-        }
-        Ok((_, text)) if text.len() as u64 > FILE_BYTES_MAX => {
-            Err(StoreConfigError::TooLong { what, path })
-        }
-        Ok((_, text)) => Ok(text),
-    }
+    let password = password_of(&files::key_path(file, password), "etcd_password")?;
+    let name = name.clone();
+    Ok(Some(EtcdUser { name, password }))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
