@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use asterism_config::value::{self, Mistake, show_size};
-use asterism_embedded_store::{Server, ServerConfig, ServerError, Sync};
+use asterism_config::key_file::{SecretFileError, password as password_of};
+use asterism_config::value::{self, Mistake};
+use asterism_embedded_store::{Server, ServerConfig, ServerError, Sync, wall_ms};
+use asterism_host::run::embedded::begun;
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::signals;
-use asterism_host::run::stores::{StoreError, password};
 use asterism_io::clock::MonotonicClock;
 use asterism_output::{End, Output};
 use clap::{Args, ValueEnum};
@@ -57,7 +57,7 @@ pub enum Written {
 #[derive(Debug, thiserror::Error)]
 enum RunStoreError {
     #[error(transparent)]
-    Password(#[from] StoreError),
+    Password(#[from] SecretFileError),
     #[error("signals cannot be heard: {0}")]
     Signals(std::io::Error),
     #[error("the store cannot listen at {address}: {error}; name another address by --listen")]
@@ -97,59 +97,31 @@ pub fn command(arguments: &Arguments, output: &mut Output<'_>) -> End {
 }
 
 fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreError> {
-    let password = arguments.password_file.as_deref().map(password);
+    let password = arguments.password_file.as_deref();
+    let password = password.map(|path| password_of(path, "the password file"));
     let password = password.transpose()?;
     let (stop, _hang_up) = signals().map_err(RunStoreError::Signals)?;
     let clock = MonotonicClock::new();
-    let is_open = password.is_none() && !arguments.listen.ip().to_canonical().is_loopback();
-    let has_password = password.is_some();
-    let mut server = Server::bind(
-        ServerConfig {
-            clients_max: arguments.clients_max.into(),
-            bytes_max: usize::try_from(arguments.memory_max).unwrap_or(usize::MAX),
-            password,
-            append_file: arguments.append.clone().map(|file| {
-                let sync = match arguments.sync {
-                    Written::Always => Sync::Always,
-                    Written::Second => Sync::EverySecond,
-                    Written::Never => Sync::Never,
-                };
-                (file, sync)
-            }),
-            ..ServerConfig::new(arguments.listen)
-        },
-        wall_ms,
-    )?;
-    let address = server.address().unwrap_or(arguments.listen);
+    let config = ServerConfig {
+        clients_max: arguments.clients_max.into(),
+        bytes_max: usize::try_from(arguments.memory_max).unwrap_or(usize::MAX),
+        password,
+        append_file: arguments.append.clone().map(|file| {
+            let sync = match arguments.sync {
+                Written::Always => Sync::Always,
+                Written::Second => Sync::EverySecond,
+                Written::Never => Sync::Never,
+            };
+            (file, sync)
+        }),
+        ..ServerConfig::new(arguments.listen)
+    };
+    let mut server = Server::bind(config.clone(), wall_ms)?;
     let mut log = EventLog::new(output.progress(), arguments.log, "store");
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
-    let kept = arguments.append.as_ref();
-    write(
-        &Event::info("started")
-            .with("address", address)
-            .with("password", if has_password { "yes" } else { "no" })
-            .with("memory_max", show_size(arguments.memory_max))
-            .with(
-                "kept",
-                kept.map_or("no".into(), |file| file.display().to_string()),
-            )
-            .with("bytes", server.keyspace().bytes()),
-    );
-    if is_open {
-        write(
-            &Event::warning("store-open")
-                .with("address", address)
-                .effect("all that reach the address can read and change what the cluster's hosts share")
-                .cure("name a --password-file, and password_file in [store]; or let a network of its own lead there"),
-        );
-    }
-    if server.cut() > 0 {
-        write(
-            &Event::warning("append-file-cut")
-                .with("bytes", server.cut())
-                .effect("the last changes were not written whole when the store ended, and are left out: they were not acknowledged"),
-        );
-    }
+    begun(Event::info("started"), &server, &config)
+        .iter()
+        .for_each(&mut write);
     server.run(&stop)?;
     let (bytes, refused) = (server.keyspace().bytes(), server.refused());
     write(
@@ -158,14 +130,4 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
             .with("connections_refused", refused),
     );
     Ok(())
-}
-
-/// Milliseconds since 1970.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the store's keys end by the date, as those of any Redis"
-)]
-fn wall_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }

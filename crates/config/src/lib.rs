@@ -33,6 +33,7 @@ mod release;
 pub mod section;
 mod store;
 mod store_cache;
+mod store_embedded;
 mod store_fields;
 mod store_shards;
 mod tenants;
@@ -57,6 +58,7 @@ pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT}
 pub use purpose::Purpose;
 pub use store::Store;
 pub use store_cache::StoreCache;
+pub use store_embedded::{EmbeddedStore, StoreSync};
 pub use store_shards::{StoreShard, StoreShards};
 pub use tenants::{TENANTS_MAX, Tenant};
 
@@ -404,10 +406,7 @@ fn read_document(
     }
     let store = store::read(
         document,
-        (
-            cluster.as_ref().map(|cluster| &*cluster.name),
-            function.as_mut(),
-        ),
+        (cluster.as_ref(), function.as_mut()),
         (purpose, sharing),
         report,
     );

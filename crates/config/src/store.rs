@@ -9,10 +9,12 @@ use asterism_notation::value::show_count;
 use toml::de::{DeTable, DeValue};
 
 use super::ack::StoreAck;
+use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::ObjectKind;
 use super::objects::{ObjectChoice, Placement, Sharing};
 use super::store_cache::{self, StoreCache};
+use super::store_embedded::{self, EmbeddedStore, Hosts};
 use super::store_fields::STORE;
 use super::store_shards::{self, StoreShard, StoreShards, addresses};
 use super::{Function, Purpose, Settings, overlay};
@@ -27,6 +29,8 @@ pub struct Store {
     pub addresses: Vec<SocketAddr>,
     /// Its shards, if it has several.
     pub shards: Option<StoreShards>,
+    /// How hosts run it themselves, if they do: at those addresses. Port 0 of a host alone is any free one.
+    pub embedded: Option<EmbeddedStore>,
     /// The user as which instances log in; `None`: the store's default user.
     pub user: Option<String>,
     /// The file with the password; `None`: instances do not log in.
@@ -71,9 +75,12 @@ impl Store {
             addresses.join(", ")
         };
         let shard = |shard: &StoreShard| format!("{} at {}", shard.name, words(&shard.addresses));
-        match &self.shards {
-            None => words(&self.addresses),
-            Some(shards) => {
+        match (&self.shards, &self.embedded) {
+            (None, Some(embedded)) => {
+                format!("the embedded store of {}", embedded.members.join(", "))
+            }
+            (None, None) => words(&self.addresses),
+            (Some(shards), _) => {
                 let each: Vec<String> = shards.each.iter().map(shard).collect();
                 each.join("; ")
             }
@@ -81,19 +88,23 @@ impl Store {
     }
 }
 
-/// Reads how the store is reached, and refuses objects that need one where there is none. The outer `None` if anything is wrong, the inner
-/// one if the file has no store.
+/// Reads how the store is reached: hosts run the embedded store if objects need one and none is named. The outer `None` if anything is
+/// wrong, the inner one if the file has no store.
 ///
 /// Hosts of one process have no store: a single instance keeps such objects itself.
 pub(super) fn read(
     document: &DeTable<'_>,
-    (cluster, function): (Option<&str>, Option<&mut Function>),
+    (cluster, function): (Option<&Cluster>, Option<&mut Function>),
     (purpose, sharing): (Purpose, Sharing),
     report: &mut Report,
 ) -> Option<Option<Store>> {
     let before = report.errors();
-    let store = match overlay::get(document, "store") {
-        Some(_) => Some(read_table(document, cluster, report)?),
+    let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
+    let first = function.as_deref();
+    let first = first.and_then(|function| place_of(document, function, is_remote));
+    let written = overlay::get(document, "store").map(|(key, _)| key.span());
+    let store = match written.or_else(|| Some(first.clone()?.1)) {
+        Some(place) => Some(read_table(document, (cluster, purpose), place, report)?),
         None => None,
     };
     // Whether it has such objects is not known of a function that cannot be read.
@@ -104,27 +115,14 @@ pub(super) fn read(
     if (store.as_ref()).is_some_and(|store| store.shards.is_some()) {
         check_shards(document, function, report);
     }
-    let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
-    let first = place_of(document, function, is_remote);
-    match (&store, &first) {
-        (None, Some((object, place))) => report.add(
-            Diagnostic::error(
-                format!("`{object}` lives in a store, and no store is named"),
-                place.clone(),
-            )
-            .help("add the table [store] with address = \"10.0.0.5:6379\": any server of the Redis protocol, such as `asterism store`")
-            .help("or choose placement = \"replicated\", which needs none"),
-        ),
-        (Some(_), None) => {
-            let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
-            report.add(
-                Diagnostic::error("no object lives in the store", key).help(format!(
-                    "write placement = \"remote\" for those that are to, such as {}; or leave [store] out",
-                    example(function)
-                )),
-            );
-        }
-        _ => {}
+    if store.is_some() && first.is_none() {
+        let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
+        report.add(
+            Diagnostic::error("no object lives in the store", key).help(format!(
+                "write placement = \"remote\" for those that are to, such as {}; or leave [store] out",
+                example(function)
+            )),
+        );
     }
     if let (Some((object, _)), Some((late, place))) = (
         &first,
@@ -178,7 +176,7 @@ fn check_shards(document: &DeTable<'_>, function: &Function, report: &mut Report
             Diagnostic::error(format!("`{object}` cannot be in shards"), place)
                 .label("its entries are not each of one conversation")
                 .help(that_can(function))
-                .help("choose placement = \"replicated\" for it, or leave `shards` out and write the address of one store in [store]"),
+                .help("choose placement = \"replicated\" for it, or have one store: its address in [store] without `shards`, or one member in [store.embedded]"),
         );
     }
 }
@@ -235,7 +233,12 @@ fn span_of(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
     }
 }
 
-fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report) -> Option<Store> {
+fn read_table(
+    document: &DeTable<'_>,
+    (cluster, purpose): (Option<&Cluster>, Purpose),
+    place: Range<usize>,
+    report: &mut Report,
+) -> Option<Store> {
     let values = STORE.section().read_top("store", document, report)?;
     let user = values.get(STORE.user);
     let password = values.get(STORE.password_file).map(PathBuf::from);
@@ -247,19 +250,44 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
         return None;
     }
     let shards = store_shards::read(&values, report)?;
-    let addresses = match &shards {
-        Some(_) => Vec::new(),
-        None if values.get(STORE.address).is_some() => addresses(&values, STORE.address, report)?,
-        None => {
-            let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
-            report.add(
-                Diagnostic::error("a store has an address", key).help(
-                    "write address = \"10.0.0.5:6379\", or name `shards` with an address each",
-                ),
-            );
-            return None;
+    let is_named = shards.is_some() || values.get(STORE.address).is_some();
+    if is_named && values.place(STORE.embedded).is_some() {
+        let error = Diagnostic::error(
+            "a store has an address, or hosts run it",
+            values.span_of(STORE.embedded),
+        );
+        report.add(error.help("leave out `address` and `shards`, or this table"));
+        return None;
+    }
+    let (addresses, shards, embedded) = match (is_named, shards) {
+        (true, None) => (addresses(&values, STORE.address, report)?, None, None),
+        (true, shards) => (Vec::new(), shards, None),
+        (false, _) => {
+            let cluster = cluster?;
+            let hosts = Hosts {
+                members: &cluster.members,
+                addresses: &cluster.addresses,
+                is_open: cluster.is_open,
+            };
+            let placed = store_embedded::read(&values, (&hosts, purpose), place, report)?;
+            (placed.addresses, placed.shards, Some(placed.embedded))
         }
     };
+    let of_division = [STORE.buckets.field_name(), STORE.seed.field_name()];
+    let mut of_division = of_division.into_iter();
+    if shards.is_none()
+        && let Some(setting) = of_division.find(|setting| values.place(*setting).is_some())
+    {
+        let error = Diagnostic::error(
+            format!("`{setting}` divides a store that has one part"),
+            values.span_of(setting),
+        );
+        report
+            .add(error.help(
+                "name `shards`, or several `members` in [store.embedded]; or leave this out",
+            ));
+        return None;
+    }
     let of_shards = shards.iter().flat_map(|shards| &shards.each);
     let of_shards = of_shards.flat_map(|shard| &shard.addresses);
     let is_here = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
@@ -274,10 +302,11 @@ fn read_table(document: &DeTable<'_>, cluster: Option<&str>, report: &mut Report
     }
     let name = values
         .get(STORE.name)
-        .or_else(|| cluster.map(str::to_owned));
+        .or_else(|| cluster.map(|cluster| cluster.name.clone()));
     Some(Store {
         addresses,
         shards,
+        embedded,
         user,
         password,
         connections: usize::try_from(values.get(STORE.connections)?).ok()?,
@@ -397,201 +426,5 @@ fn keep_here(function: &mut Function) {
             .stages
             .iter_mut()
             .for_each(|stage| keep(&mut stage.objects));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use asterism_state::Home;
-
-    use super::*;
-    use crate::Config;
-    use crate::functions::Functions;
-
-    const CHAIN: &str = "chain = [\"watch\", \"nat\"]\n\
-        [cluster]\nname = \"edge\"\n\
-        [stage.watch]\nfunction = \"port-scan\"\n\
-        [store]\naddress = \"[2001:db8::7]:6379\"\n\
-        [function.nat]\noutside = [\"203.0.113.1\"]\n\
-        [function.nat.state]\nfragments = { placement = \"remote\" }\n\
-        [function.watch.state]\nhistories.placement = \"remote\"\n";
-
-    fn read(text: &str, purpose: Purpose) -> (Option<Config>, String) {
-        let functions = Functions::default();
-        let (config, report) = Config::read_as("test.toml", text, purpose, None, functions);
-        (config, report.render(false))
-    }
-
-    #[test]
-    fn stages_say_each_for_themselves_what_is_in_the_store() {
-        let (config, report) = read(CHAIN, Purpose::Host);
-        let config = config.unwrap_or_else(|| panic!("{report}"));
-        let store = config.store.expect("it has one");
-        assert_eq!(store.place(), "[2001:db8::7]:6379");
-        assert_eq!((store.name.as_str(), store.connections), ("edge", 8));
-        assert_eq!((store.user, store.password), (None, None));
-        assert_eq!(store.timeout, Duration::from_secs(1));
-        let objects = ["watch.histories", "watch.blocked", "nat.fragments"];
-        assert_eq!(config.function.remote(&objects), 0b101);
-        let Settings::Chain(chain) = &config.function.settings else {
-            panic!("no chain");
-        };
-        let of_stage = |stage: usize, name: &str| {
-            let mut objects = chain.stages[stage].objects.iter();
-            objects.find(|object| object.name == name).copied()
-        };
-        let histories = of_stage(0, "histories").expect("it has them");
-        assert_eq!(histories.settings().home, Home::Remote);
-        assert_eq!((histories.movable, histories.holds_output), (None, false));
-        let blocked = of_stage(0, "blocked").expect("it has them");
-        assert_ne!(blocked.settings().home, Home::Remote);
-        // It is neither taken there nor from there while a host runs.
-        for (one, other) in [(histories, blocked), (blocked, histories)] {
-            assert!(one.stays_because(&other).contains("stay behind"));
-        }
-    }
-
-    #[test]
-    fn a_store_has_an_address_or_several() {
-        let with = |address: &str| {
-            let text = CHAIN.replace("\"[2001:db8::7]:6379\"", address);
-            let (config, report) = read(&text, Purpose::Host);
-            (config.and_then(|config| config.store), report)
-        };
-        let (store, report) = with("[\"192.0.2.8:1\", \"192.0.2.7:6379\"]");
-        let store = store.unwrap_or_else(|| panic!("{report}"));
-        assert_eq!(store.place(), "192.0.2.8:1, 192.0.2.7:6379");
-        for (wrong, expected) in [
-            ("[]", "a store has an address"),
-            ("[\"192.0.2.8:1\", \"192.0.2.8:1\"]", "is there twice"),
-            (
-                "[\"192.0.2.8:1\", \"0.0.0.0:1\"]",
-                "no store can be reached",
-            ),
-            ("[\"192.0.2.8:1\", 7]", "this is a whole number"),
-        ] {
-            let (store, report) = with(wrong);
-            assert!(store.is_none() && report.contains(expected), "{report}");
-        }
-        let many: Vec<String> = (1..18)
-            .map(|port| format!("\"192.0.2.8:{port}\""))
-            .collect();
-        let (store, report) = with(&format!("[{}]", many.join(", ")));
-        assert!(store.is_none() && report.contains("at most 16"), "{report}");
-    }
-
-    #[test]
-    fn one_process_has_no_store_and_one_instance_needs_none() {
-        for purpose in [Purpose::Scenario, Purpose::Replay] {
-            let (config, report) = read(CHAIN, purpose);
-            let config = config.unwrap_or_else(|| panic!("{report}"));
-            assert_eq!(
-                config
-                    .function
-                    .remote(&["watch.histories", "nat.fragments"]),
-                0
-            );
-            let several = CHAIN.replace("name =", "members = [\"a\", \"b\"]\nname =");
-            let (config, report) = read(&several, purpose);
-            assert!(config.is_none());
-            assert!(report.contains("several instances cannot share `watch.histories` here"));
-            assert!(report.contains("test.toml:14:"), "{report}");
-        }
-    }
-
-    #[test]
-    fn a_password_in_the_clear_is_warned_of() {
-        let with = |address: &str| {
-            let password = format!("address = \"{address}\"\npassword_file = \"x\"");
-            let text = CHAIN.replace("address = \"[2001:db8::7]:6379\"", &password);
-            let (config, report) = read(&text, Purpose::Host);
-            assert!(config.is_some(), "{report}");
-            report
-        };
-        assert!(with("192.0.2.7:6379").contains("warning: the password crosses the network"));
-        assert_eq!(with("127.0.0.1:6379"), "");
-        assert_eq!(with("[::1]:6379"), "");
-    }
-
-    const FIREWALL: &str = "[cluster]\nname = \"edge\"\n\
-        [store.shards]\n\
-        b = { address = \"192.0.2.2:6379\" }\n\
-        a = { address = [\"192.0.2.1:6379\", \"192.0.2.2:6380\"] }\n\
-        [function.firewall]\nrules = \"none.rules\"\n\
-        [function.firewall.state]\n\
-        flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }\n";
-
-    const FLOWS: &str =
-        "flows = { placement = \"remote\" }\nfragments = { placement = \"remote\" }";
-
-    #[test]
-    fn shards_are_read_in_the_order_of_their_names() {
-        let (config, report) = read(FIREWALL, Purpose::Host);
-        let config = config.unwrap_or_else(|| panic!("{report}"));
-        let store = config.store.expect("it has one");
-        assert_eq!(
-            store.place(),
-            "a at 192.0.2.1:6379, 192.0.2.2:6380; b at 192.0.2.2:6379"
-        );
-        let shards = store.shards.expect("it has some");
-        assert_eq!(shards.names(), ["a", "b"]);
-        assert_eq!((shards.buckets, shards.seed), (16_384, 0));
-        let identity = |from: &str, to: &str| {
-            let (config, report) = read(&FIREWALL.replace(from, to), Purpose::Host);
-            let config = config.unwrap_or_else(|| panic!("{report}"));
-            config.store.expect("it has one").identity()
-        };
-        let written = identity("", "");
-        let in_order = "\"192.0.2.1:6379\", \"192.0.2.2:6380\"";
-        let otherwise = "\"192.0.2.2:6380\", \"192.0.2.1:6379\"";
-        assert_eq!(identity(in_order, otherwise), written);
-        for (from, to) in [
-            ("a = {", "c = {"),
-            ("192.0.2.2:6380", "192.0.2.2:6381"),
-            ("[store.shards]", "[store]\nseed = 7\n[store.shards]"),
-        ] {
-            assert_ne!(identity(from, to), written, "{to}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_in_shards_is_refused_with_its_place() {
-        for (change, expected) in [
-            (
-                (FLOWS, "blocked = { placement = \"remote\" }"),
-                "`blocked` cannot be in shards",
-            ),
-            (
-                (FLOWS, "hits = { placement = \"remote\" }"),
-                "shards can have `flows`, `fragments`",
-            ),
-            (
-                (
-                    "[store.shards]",
-                    "[store]\naddress = \"192.0.2.9:1\"\n[store.shards]",
-                ),
-                "an address or shards",
-            ),
-            (("b = {", "\"b}\" = {"), "is no name of a shard"),
-            (
-                ("[store.shards]", "[store]\nbuckets = 1_000\n[store.shards]"),
-                "write buckets = 1024",
-            ),
-            (("192.0.2.2:6380", "192.0.2.1:6379"), "is there twice"),
-            (
-                ("192.0.2.2:6379", "0.0.0.0:6379"),
-                "no store can be reached",
-            ),
-            (
-                ("b = { address = \"192.0.2.2:6379\" }\n", ""),
-                "one shard is no part",
-            ),
-        ] {
-            let (config, report) = read(&FIREWALL.replace(change.0, change.1), Purpose::Host);
-            assert!(
-                config.is_none() && report.contains(expected),
-                "{expected}: {report}"
-            );
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The fields of `[store]`, of its cache and of its shards.
+//! The fields of `[store]`, of its cache, of its shards and of the embedded store.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -6,6 +6,7 @@ use core::time::Duration;
 use super::ack::StoreAck;
 use super::kind::{Kind, NamedValues, Word};
 use super::section::{ChosenWord, Default, List, Setting, Values, section};
+use super::store_embedded::StoreSync;
 
 /// Addresses of a store at most.
 const STORE_ADDRESSES_MAX: usize = 16;
@@ -14,14 +15,14 @@ section! {
     /// The store of remote objects.
     pub(crate) static STORE: StoreKeys = {
         path: "store",
-        meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`. The same for all hosts.",
+        meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`, or the embedded store that hosts run themselves. The same for all hosts.",
         fields: {
             address: List<SocketAddr> = Setting {
                 kind: Kind::Several {
                     of: &Kind::Socket,
                     most: STORE_ADDRESSES_MAX,
                 },
-                default: Default::Unset("needed without `shards`"),
+                default: Default::Unset("hosts run the embedded store"),
                 meaning: "The store's address and port; or those of a primary and its replicas, or of members of a Redis cluster, as a list in any order. Hosts use the one that is the primary, and look for it again when they lose it.",
             },
             shards: Vec<NamedValues> = Setting {
@@ -31,6 +32,11 @@ section! {
                 },
                 default: Default::Is("{}"),
                 meaning: "The parts of a store of several, by their names: in place of `address`.",
+            },
+            embedded: Values = Setting {
+                kind: Kind::Table(EMBEDDED.section()),
+                default: Default::Is("{}"),
+                meaning: "The embedded store, which hosts run if neither `address` nor `shards` are there.",
             },
             buckets: u64 = Setting {
                 kind: Kind::Count { least: 256, most: 65_536 },
@@ -110,6 +116,45 @@ section! {
  },
                 default: Default::Is("\"10s\""),
                 meaning: "With `when_down = \"serve-known\"`: how long after the store was last heard known flows go on.",
+            },
+        },
+    };
+}
+
+section! {
+    /// The embedded store.
+    pub(crate) static EMBEDDED: EmbeddedKeys = {
+        path: "store.embedded",
+        meaning: "The embedded store, in the process of a host: at the host's address of [cluster.member.NAME], by TCP. While that host is down packets that need the store wait and are dropped, as for any store that is away.",
+        fields: {
+            members: List<String> = Setting {
+                kind: Kind::List {
+                    of: &Kind::Name,
+                    most: SHARDS_MAX,
+                },
+                default: Default::Unset("the first member"),
+                meaning: "The members that run it. One has all entries; several have a shard each, beside the packets that directors with `by = \"conversation\"` send to them.",
+            },
+            folder: String = Setting {
+                kind: Kind::File,
+                default: Default::Unset("what the store has ends with the host"),
+                meaning: "The folder in which each of them keeps what it has, as NAME.append, and reads it when it starts again.",
+            },
+            sync: StoreSync = Setting {
+                kind: Kind::Choice {
+                    allowed: StoreSync::WORDS,
+                    refused: &[],
+                },
+                default: Default::Is("\"second\""),
+                meaning: "With `folder`: when what was acknowledged is on the disk.",
+            },
+            memory_max: u64 = Setting {
+                kind: Kind::Size {
+                    least: 1 << 20,
+                    most: 1 << 40,
+                },
+                default: Default::Is("\"1GiB\""),
+                meaning: "Bytes that keys and values may take at each; what adds more is refused.",
             },
         },
     };

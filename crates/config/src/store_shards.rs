@@ -29,6 +29,29 @@ pub struct StoreShard {
 }
 
 impl StoreShards {
+    /// These shards, with what `[store]` says of how conversations are divided; `None` if that is wrong.
+    pub(super) fn of(
+        mut each: Vec<StoreShard>,
+        values: &Values,
+        report: &mut Report,
+    ) -> Option<Self> {
+        let buckets = values.get(STORE.buckets)?;
+        if !buckets.is_power_of_two() {
+            let error = Diagnostic::error("this is no power of two", values.span_of(STORE.buckets));
+            report.add(error.help(format!(
+                "write buckets = {}, and the same for the directors",
+                buckets.next_power_of_two().min(65_536)
+            )));
+            return None;
+        }
+        each.sort_by(|one, other| one.name.cmp(&other.name));
+        Some(Self {
+            each,
+            buckets: u32::try_from(buckets).ok()?,
+            seed: values.get(STORE.seed)?,
+        })
+    }
+
     /// Their names, in the order in which all hosts count them.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
@@ -39,7 +62,6 @@ impl StoreShards {
 /// What `[store]` says of them; the outer `None` if that is wrong, the inner one if there are none.
 pub(super) fn read(values: &Values, report: &mut Report) -> Option<Option<StoreShards>> {
     let named = values.get(STORE.shards)?;
-    let buckets = values.get(STORE.buckets)?;
     let Some(first) = named.first() else {
         return Some(None);
     };
@@ -51,16 +73,8 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<Option<StoreS
         report.add(error.help("leave `address` out: each shard has its own"));
         return None;
     }
-    if !buckets.is_power_of_two() {
-        let error = Diagnostic::error("this is no power of two", values.span_of(STORE.buckets));
-        report.add(error.help(format!(
-            "write buckets = {}, and the same for the directors",
-            buckets.next_power_of_two().min(65_536)
-        )));
-        return None;
-    }
-    let mut each = named.iter().map(|shard| one(shard, report));
-    let mut each: Vec<StoreShard> = each.by_ref().collect::<Option<_>>()?;
+    let each = named.iter().map(|shard| one(shard, report));
+    let each: Vec<StoreShard> = each.collect::<Option<_>>()?;
     if each.len() < 2 {
         let error = Diagnostic::error("one shard is no part", first.place.clone());
         report.add(error.help(
@@ -68,12 +82,7 @@ pub(super) fn read(values: &Values, report: &mut Report) -> Option<Option<StoreS
         ));
         return None;
     }
-    each.sort_by(|one, other| one.name.cmp(&other.name));
-    Some(Some(StoreShards {
-        each,
-        buckets: u32::try_from(buckets).ok()?,
-        seed: values.get(STORE.seed)?,
-    }))
+    StoreShards::of(each, values, report).map(Some)
 }
 
 fn one(shard: &NamedValues, report: &mut Report) -> Option<StoreShard> {

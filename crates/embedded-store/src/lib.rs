@@ -2,7 +2,7 @@
 //!
 //! It answers the commands of [`COMMANDS`] as Redis 7 does: strings, hashes, sorted sets, times, and transactions by `WATCH`, `MULTI` and
 //! `EXEC`. There are no scripts, no subscriptions, one database, no replicas. Nothing here reads a clock or waits but [`Server`], which
-//! serves connections on one thread.
+//! serves connections on one thread, and [`RunningServer`], which is one on a thread of its own.
 //!
 //! What it holds is bounded ([`Keyspace::new`]): beyond that what adds is refused (`OOM`), as Redis does without eviction. With a
 //! [`AppendFile`] it is durable: changes are appended to a file as commands, which is read again at start, and rewritten when it has grown.
@@ -16,6 +16,7 @@ mod append_file;
 mod command;
 mod fields;
 mod keyspace;
+mod running;
 mod server;
 mod session;
 mod sorted;
@@ -24,5 +25,6 @@ mod tracking;
 pub use append_file::{AppendFile, AppendFileError, Sync};
 pub use command::COMMANDS;
 pub use keyspace::Keyspace;
-pub use server::{Server, ServerConfig, ServerError};
+pub use running::{EndedError, RunningServer};
+pub use server::{Server, ServerConfig, ServerError, wall_ms};
 pub use session::{After, Session};

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asterism_resp::{Scanner, Value};
@@ -122,6 +122,8 @@ pub struct Server {
     keyspace: Keyspace,
     append_file: Option<AppendFile>,
     changes: Vec<u8>,
+    /// Bytes of keys and values, for other threads.
+    bytes: Arc<AtomicU64>,
     /// Bytes that were cut off the append file's end when it was opened.
     cut: u64,
     refused: u64,
@@ -163,6 +165,7 @@ impl Server {
             keyspace,
             append_file,
             changes: Vec::new(),
+            bytes: Arc::default(),
             cut,
             refused: 0,
             now_ms: Box::new(now_ms),
@@ -176,6 +179,18 @@ impl Server {
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
+
+    /// What other threads see of the bytes of its keys and values.
+    pub(crate) fn shared_bytes(&self) -> Arc<AtomicU64> {
+        self.show_bytes();
+        self.bytes.clone()
+    }
+
+    fn show_bytes(&self) {
+        let bytes = self.keyspace.bytes() as u64;
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// What it holds.
     #[must_use]
     pub fn keyspace(&self) -> &Keyspace {
@@ -246,6 +261,7 @@ impl Server {
             client.session.end(&mut self.keyspace);
         }
         self.take_clients();
+        self.show_bytes();
         Ok(())
     }
 
@@ -426,4 +442,15 @@ impl Client {
 
 fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Milliseconds since 1970, as the system has them.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the store's keys end by the date, as those of any Redis"
+)]
+#[must_use]
+pub fn wall_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }

@@ -35,6 +35,9 @@ pub struct StoreDocument {
     /// Entries that it has of each object that is there, as counted some seconds ago; without those that were not counted yet.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub entries: BTreeMap<String, u64>,
+    /// Bytes of the keys and values that the embedded store of this host has; absent where the host runs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedded_bytes: Option<u64>,
     /// Answers of the store that instances keep; absent where they keep none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheDocument>,
@@ -203,7 +206,7 @@ impl ShardDocument {
 }
 
 impl StoreDocument {
-    /// Of a store that instances see so at this time of their clock, without the entries of objects: by its shards, of one without any as if it were
+    /// Of a store that instances see so at this time of their clock, without what they do not see (entries, and what a host runs itself): by its shards, of one without any as if it were
     /// one.
     #[must_use]
     pub fn new(store: &StorePlace, by_shard: &[Vec<StoreSnapshot>], now_us: u64) -> StoreDocument {
@@ -232,6 +235,7 @@ impl StoreDocument {
             round_trip_us,
             keys_read: sum(|one| one.tally.keys_read),
             entries: BTreeMap::new(),
+            embedded_bytes: None,
             cache: store.has_cache.then(|| CacheDocument {
                 entries: sum(|one| one.tally.cache_entries),
                 hits: sum(|one| one.tally.cache_hits),

@@ -171,6 +171,12 @@ fn store_text(store: Option<&StoreDocument>) -> String {
             store.misplaced
         ));
     }
+    if let Some(bytes) = store.embedded_bytes {
+        entries.push_str(&format!(
+            "  the embedded store of this host has {}\n",
+            show_size(bytes)
+        ));
+    }
     for (object, count) in &store.entries {
         entries.push_str(&format!("  {object}: {count} entries\n"));
     }

@@ -2,59 +2,33 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use asterism_embedded_store::{Server, ServerConfig, ServerError};
+use asterism_embedded_store::{RunningServer, Server, ServerConfig};
 
 use crate::replies::command;
 
 /// A store that serves until it is dropped.
-pub(crate) struct Running {
-    pub(crate) address: SocketAddr,
-    stops: Arc<AtomicBool>,
-    serves: Option<JoinHandle<Result<(), ServerError>>>,
-}
+pub(crate) struct Running(pub(crate) RunningServer);
 
 impl Running {
     pub(crate) fn start(change: impl FnOnce(&mut ServerConfig)) -> Running {
         let mut config = ServerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);
-        let mut server = Server::bind(config, || 1_000_000).expect("a port is free");
-        let address = server.address().expect("it has an address");
-        let stops = Arc::new(AtomicBool::new(false));
-        let seen = stops.clone();
-        let serves = Some(std::thread::spawn(move || server.run(&seen)));
-        Running {
-            address,
-            stops,
-            serves,
-        }
+        let server = Server::bind(config, || 1_000_000).expect("a port is free");
+        Running(RunningServer::start(server).expect("it has a thread"))
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("it listens");
+        let stream = TcpStream::connect(self.0.address()).expect("it listens");
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         stream
     }
 
-    pub(crate) fn stop(mut self) {
-        self.stops.store(true, Ordering::Relaxed);
-        let serves = self.serves.take().expect("it serves");
-        serves
-            .join()
-            .expect("it does not panic")
-            .expect("it ends well");
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stops.store(true, Ordering::Relaxed);
+    pub(crate) fn stop(self) {
+        self.0.stop().expect("it ends well");
     }
 }
 

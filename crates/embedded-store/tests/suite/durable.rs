@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use asterism_embedded_store::{AppendFile, AppendFileError, Keyspace, Session, Sync};
 use asterism_resp::Value;
@@ -260,4 +262,29 @@ fn a_server_that_is_started_again_has_what_it_acknowledged() {
         expect(&mut stream, format!(":{round}\r\n").as_bytes());
         store.stop();
     }
+}
+
+#[test]
+fn a_server_that_cannot_write_its_file_ends_and_says_why() {
+    let folder = Folder::new("gone");
+    let path = folder.file();
+    let mut store = Running::start(|config| config.append_file = Some((path, Sync::Always)));
+    let mut stream = store.connect();
+    stream.write_all(&command("set a 1")).unwrap();
+    expect(&mut stream, b"+OK\r\n");
+    assert!(store.0.shared_bytes().load(Ordering::Relaxed) > 0);
+    assert!(store.0.why_ended().is_none());
+    // A file that has grown beyond a MiB is rewritten, and there is no folder any more.
+    drop(folder);
+    let large = format!("set b {}", "x".repeat(1 << 20));
+    stream.write_all(&command(&large)).unwrap();
+    let mut why = None;
+    let is_over = || {
+        why = store.0.why_ended();
+        why.is_some()
+    };
+    asterism_lab::wait_until("its end", Duration::from_secs(20), is_over).unwrap();
+    let why = why.expect("it ended");
+    assert!(why.to_string().contains("store.commands"), "{why}");
+    assert!(store.0.why_ended().is_none(), "it is said once");
 }

@@ -1,12 +1,13 @@
 //! The store of remote objects as this host uses it: how its instances reach it, and what they show of it.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asterism_config::key_file::{self, SecretFileError};
 use asterism_config::{Config, Store, StoreAck, StoreShard, files};
+use asterism_embedded_store::{RunningServer, ServerError};
 use asterism_engine::{InstanceParts, MisplacedError, check_in_shards, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
@@ -16,10 +17,9 @@ use asterism_remote_store::{
 };
 use thiserror::Error;
 
+use super::embedded;
 use crate::view::store::ByShard;
-
-/// Bytes of a file with a password at most.
-const PASSWORD_FILE_BYTES_MAX: u64 = 4_096;
+use asterism_event_log::Event;
 
 /// Why a host that has remote objects does not start.
 #[derive(Debug, Error)]
@@ -28,19 +28,32 @@ pub enum StoreError {
     #[error("{0}: choose placement = \"replicated\" for it")]
     Misplaced(#[from] MisplacedError),
     /// The password cannot be read.
-    #[error("password_file of [store], {path}, cannot be read: {error}", path = .path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
+    #[error(transparent)]
+    Password(#[from] SecretFileError),
+    /// This host is to run the store, and its address is taken.
+    #[error(
+        "the embedded store cannot listen at {address}: {error}; stop what listens there, or name another server of the Redis protocol by `address` in [store]"
+    )]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
         /// Why.
         error: io::Error,
     },
-    /// Others than the owner can read it.
-    #[error("password_file of [store], {path}, can be read by others: chmod 600 {path}", path = .0.display())]
-    NotPrivate(PathBuf),
-    /// It has no password.
-    #[error("password_file of [store], {path}, has no password: write it on the first line", path = .0.display())]
-    NoPassword(PathBuf),
+    /// What it has cannot be kept.
+    #[error("`folder` of [store.embedded], {folder}, cannot be made: {error}", folder = .folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It does not start.
+    #[error("the embedded store: {0}")]
+    Embedded(ServerError),
+    /// It has no thread.
+    #[error("the embedded store does not start: {0}")]
+    Thread(#[from] io::Error),
 }
 
 /// A host's ends of its store.
@@ -53,6 +66,10 @@ pub(super) struct Stores {
     incarnation: Incarnation,
     /// What each instance shows.
     pub(super) statistics: ByShard,
+    /// The store as it is configured, with the address that it has.
+    pub(super) store: Store,
+    /// The part of it that this host runs, and what is to be said of that.
+    pub(super) own: Option<(RunningServer, Vec<Event>)>,
 }
 
 impl Stores {
@@ -75,9 +92,15 @@ impl Stores {
             true => check_in_shards(function, settings)?,
             false => check_placed(function, settings)?,
         }
+        let own = embedded::start(config, file)?;
+        let mut store = store.clone();
+        if let (Some((own, _)), None) = (&own, &store.shards) {
+            // Of a host alone it is any that was free.
+            store.addresses = vec![own.address()];
+        }
         let whole = RemoteConfig {
             addresses: store.addresses.clone(),
-            login: login(store, file)?,
+            login: login(&store, file)?,
             waits_for_replica: store.ack == StoreAck::Replica,
             timeout: store.timeout,
             layout,
@@ -121,6 +144,8 @@ impl Stores {
             statistics: remotes.iter().map(of_instances).collect(),
             shards: spread,
             remotes,
+            store,
+            own,
         }))
     }
 
@@ -183,39 +208,16 @@ fn of_shard(
 }
 
 /// The user as which instances log in. The file is read now.
-fn login(store: &Store, file: &Path) -> Result<Login, StoreError> {
-    let password = match &store.password {
-        None => None,
-        Some(path) => Some(password(&files::key_path(file, path))?),
-    };
+fn login(store: &Store, file: &Path) -> Result<Login, SecretFileError> {
     let user = store.user.clone();
+    let password = password(store, file)?;
     Ok(Login { user, password })
 }
 
-/// The first line of a file that only its owner may read.
-///
-/// # Errors
-/// See [`StoreError`].
-pub fn password(path: &Path) -> Result<String, StoreError> {
-    let named = || path.to_owned();
-    let read = || {
-        let file = File::open(path)?;
-        let mode = file.metadata()?.permissions().mode();
-        let mut text = String::new();
-        if mode & 0o077 == 0 {
-            file.take(PASSWORD_FILE_BYTES_MAX)
-                .read_to_string(&mut text)?;
-        }
-        io::Result::Ok((mode, text))
-    };
-    let (mode, text) = read().map_err(|error| StoreError::Unreadable {
-        path: named(),
-        error,
-    })?;
-    if mode & 0o077 != 0 {
-        return Err(StoreError::NotPrivate(named()));
-    }
-    let line = text.lines().next().filter(|line| !line.is_empty());
-    line.map(str::to_owned)
-        .ok_or_else(|| StoreError::NoPassword(named()))
+/// The password of the store, if it has one.
+pub(super) fn password(store: &Store, file: &Path) -> Result<Option<String>, SecretFileError> {
+    let path = store.password.as_ref();
+    let path = path.map(|path| files::key_path(file, path));
+    path.map(|path| key_file::password(&path, "password_file of [store]"))
+        .transpose()
 }

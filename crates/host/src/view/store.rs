@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use asterism_config::{Store, StoreShard};
 pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
@@ -24,6 +25,8 @@ struct Configured {
     /// What each instance shows of each shard; of a store without shards as if it were one.
     statistics: ByShard,
     listing: Option<Arc<dyn Listing>>,
+    /// Bytes of the part that this host runs, if it does.
+    own: Option<Arc<AtomicU64>>,
 }
 
 impl Configured {
@@ -68,7 +71,17 @@ impl StoreView {
             objects,
             statistics,
             listing: None,
+            own: None,
         }))
+    }
+
+    /// The same with the bytes of the part that this host runs.
+    #[must_use]
+    pub(crate) fn with_own(mut self, bytes: Option<Arc<AtomicU64>>) -> StoreView {
+        if let Some(configured) = &mut self.0 {
+            configured.own = bytes;
+        }
+        self
     }
 
     /// The same with what shows its entries.
@@ -98,6 +111,8 @@ impl StoreView {
         let by_shard: Vec<_> = configured.statistics.iter().map(snapshots).collect();
         let mut document = StoreDocument::new(&configured.store, &by_shard, now_us);
         document.entries = configured.entries();
+        let own = configured.own.as_ref();
+        document.embedded_bytes = own.map(|bytes| bytes.load(Ordering::Relaxed));
         Some(document)
     }
 

@@ -1,11 +1,9 @@
 //! Stores over TCP: the embedded store's server, and the real Redis, alone, with replicas, and as a cluster.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use asterism_embedded_store::{Server, ServerConfig};
+use asterism_embedded_store::{RunningServer, Server, ServerConfig};
 use asterism_lab::redis::{Redis, RedisCluster};
 use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig};
 
@@ -20,8 +18,7 @@ const CACHE: CacheConfig = CacheConfig {
 
 /// The embedded store on a thread, until it is dropped.
 pub(crate) struct Embedded {
-    stops: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    server: Option<RunningServer>,
     pub(crate) address: SocketAddr,
 }
 
@@ -33,32 +30,18 @@ impl Embedded {
     pub(crate) fn start_with(config: ServerConfig) -> Self {
         let begun = Instant::now();
         let now_ms = move || 1_000_000 + begun.elapsed().as_millis() as u64;
-        let server = Server::bind(config, now_ms);
-        let mut server = server.expect("a free port");
-        let address = server.address().expect("its port");
-        let stops = Arc::new(AtomicBool::new(false));
-        let until = stops.clone();
-        let thread = std::thread::spawn(move || server.run(&until).expect("it serves"));
+        let server = Server::bind(config, now_ms).expect("a free port");
+        let server = RunningServer::start(server).expect("it has a thread");
         Self {
-            stops,
-            thread: Some(thread),
-            address,
+            address: server.address(),
+            server: Some(server),
         }
     }
-}
 
-impl Drop for Embedded {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-impl Embedded {
     /// Ends it.
     fn end(&mut self) {
-        self.stops.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.join().expect("it ends");
+        if let Some(server) = self.server.take() {
+            server.stop().expect("it serves");
         }
     }
 }

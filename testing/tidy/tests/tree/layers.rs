@@ -189,6 +189,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "functions",
             "config",
             "remote-store",
+            "embedded-store",
             "watched-files",
             "service-manager",
             "event-log",

@@ -70,7 +70,7 @@ pub(crate) const FIREWALL: &str = "[function.firewall]\nrules = \"some.rules\"\n
 
 /// An address of loopback that nothing else binds: a port chosen there stays free until its host takes it. On 127.0.0.1 the kernel gave
 /// such ports to sockets of other tests.
-fn own_loopback_address() -> Ipv4Addr {
+pub(crate) fn own_loopback_address() -> Ipv4Addr {
     static CLUSTERS: AtomicU32 = AtomicU32::new(1);
     let [_, _, high, low] = CLUSTERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let [.., process] = std::process::id().to_be_bytes();

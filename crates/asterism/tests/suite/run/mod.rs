@@ -5,6 +5,7 @@ mod backends;
 mod blocked;
 mod caches;
 mod differing;
+mod embedded;
 mod epochs;
 mod eve;
 mod exports;

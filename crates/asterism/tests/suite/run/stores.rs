@@ -10,7 +10,9 @@ use asterism_packet::build;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::run::host::{Cluster, FIREWALL, Host, NAT, PortEnd, answer, outbound, wait};
+use crate::run::host::{
+    Cluster, FIREWALL, Host, NAT, PortEnd, answer, outbound, own_loopback_address, wait,
+};
 
 /// A store's process. It is killed when this is dropped.
 pub(crate) struct StoreProcess {
@@ -579,7 +581,8 @@ fn a_store_goes_away_and_comes_back_under_running_hosts() {
 #[test]
 fn hosts_start_without_their_store_and_refuse_a_wrong_password() {
     let folder = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    // Of an address where nothing else is bound: it is free until the store takes it.
+    let free = std::net::TcpListener::bind((own_loopback_address(), 0)).unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
     let secret = folder.path().join("secret");

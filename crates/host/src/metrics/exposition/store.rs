@@ -125,6 +125,14 @@ pub(super) fn store(page: &mut Page, view: &View) {
         for (object, entries) in &store.entries {
             page.sample(name, &[("object", object.as_str())], *entries);
         }
+        if let Some(bytes) = store.embedded_bytes {
+            let (name, help) = (
+                "asterism_store_embedded_bytes",
+                "Bytes of the keys and values that the embedded store of this host has.",
+            );
+            page.family(name, Kind::Gauge, help);
+            page.sample(name, &[], bytes);
+        }
         if !store.shards.is_empty() {
             let (name, help) = (
                 "asterism_store_shard_up",

@@ -153,6 +153,7 @@ fn view() -> (View, ChannelSnapshot, Writer) {
     let store = asterism_config::Store {
         addresses: vec![([192, 0, 2, 7], 6_379).into()],
         shards: None,
+        embedded: None,
         user: None,
         password: None,
         connections: 2,
@@ -166,7 +167,8 @@ fn view() -> (View, ChannelSnapshot, Writer) {
             filter: true,
         }),
     };
-    view.store = StoreView::new(&store, &[], vec![vec![Arc::default()]]);
+    let shown = StoreView::new(&store, &[], vec![vec![Arc::default()]]);
+    view.store = shown.with_own(Some(Arc::default()));
     view.nat_ports.blocks_used.store(6, Ordering::Relaxed);
     let sink = Sink::open("/dev/null".as_ref(), u64::MAX).unwrap();
     let alerts = Writer::start("eve", sink, view.eve.clone()).unwrap();

@@ -26,6 +26,7 @@ pub(super) use job::{HostContext, HostLog};
 pub use stations::STATIONS_AT_ONCE;
 
 use asterism_config::Config;
+use asterism_embedded_store::RunningServer;
 use asterism_placement::Incarnation;
 
 use self::background::BackgroundTask;
@@ -74,8 +75,12 @@ pub(super) struct Opened {
 }
 
 impl Jobs {
-    /// The jobs of a host that starts; `epochs` are those that named its incarnation, if it has any.
-    pub(super) fn new(prepared: &Prepared, epochs: Option<(Watch, Incarnation)>) -> Jobs {
+    /// The jobs of a host that starts; `epochs` are those that named its incarnation, and `store` is the one that it runs, if it has any.
+    pub(super) fn new(
+        prepared: &Prepared,
+        epochs: Option<(Watch, Incarnation)>,
+        store: Option<RunningServer>,
+    ) -> Jobs {
         Jobs {
             epochs: Epochs::new(epochs),
             keys: Keys::of(prepared),
@@ -86,7 +91,7 @@ impl Jobs {
             refused_members: RefusedMembers::default(),
             tombstones: TombstoneWatch::default(),
             placements: PlacementWatch::default(),
-            store: StoreWatch::default(),
+            store: StoreWatch::of(store),
             background: None,
         }
     }
@@ -246,6 +251,7 @@ impl Jobs {
         if let Some(eve) = self.eve {
             eve.end(host, log);
         }
+        self.store.end(log);
         self.epochs
     }
 }

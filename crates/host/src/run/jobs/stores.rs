@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use asterism_embedded_store::{EndedError, RunningServer};
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
@@ -18,10 +19,20 @@ pub(super) struct StoreWatch {
     away: Option<Time>,
     /// Where its primary was.
     primary: Option<String>,
+    /// The store that this host runs, or its shard.
+    own: Option<RunningServer>,
 }
 
 impl Job for StoreWatch {
     fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
+        if let Some(why) = self.own.as_mut().and_then(RunningServer::why_ended) {
+            let event = Event::error("embedded-store-ended").with("why", why);
+            log.write(
+                &event
+                    .effect("no host can reach what it had")
+                    .cure("look whether its folder can be written, and start this host again"),
+            );
+        }
         let store = host.view.store.document(now.as_micros());
         let cure = || host.view.store.cure();
         if let Some(store) = store {
@@ -33,6 +44,21 @@ impl Job for StoreWatch {
 }
 
 impl StoreWatch {
+    /// Of a host that runs this one.
+    pub(super) fn of(own: Option<RunningServer>) -> Self {
+        Self {
+            own,
+            ..Self::default()
+        }
+    }
+
+    /// Ends the store that this host runs.
+    pub(super) fn end(self, log: &mut HostLog<'_>) {
+        if let Some(Err(why)) = self.own.map(RunningServer::stop) {
+            log.write(&ended(&why));
+        }
+    }
+
     fn update(
         &mut self,
         now: Time,
@@ -69,6 +95,15 @@ impl StoreWatch {
     }
 }
 
+/// What is said of a store of this host that could not go on.
+fn ended(why: &EndedError) -> Event {
+    let event = Event::error("embedded-store-ended").with("why", why);
+    let event = event.effect(
+        "no host reaches what it had, and what it acknowledged last may not be in its file",
+    );
+    event.cure("look whether its folder can be written, and start this host again")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +120,7 @@ mod tests {
             round_trip_us: None,
             keys_read: 0,
             entries: std::collections::BTreeMap::new(),
+            embedded_bytes: None,
             cache: None,
             decided: 0,
             crossed: 0,

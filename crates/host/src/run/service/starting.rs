@@ -131,7 +131,7 @@ impl Service<'_, '_> {
             addresses: digest_of(&function.addresses()),
         };
         let file = &*prepared.arguments.config;
-        let stores = Stores::of((config, file), &**function, start.incarnation, shape.layout)?;
+        let mut stores = Stores::of((config, file), &**function, start.incarnation, shape.layout)?;
         let metering = metering(config)?;
         let opened = open_ports(prepared, metering.as_deref())?;
         let host_config = HostConfig {
@@ -181,10 +181,13 @@ impl Service<'_, '_> {
             channel.snapshots(),
         );
         view.metering = metering;
-        if let (Some(store), Some(stores)) = (&config.store, &stores) {
+        if let Some(stores) = &stores {
             let listing = stores.listing(function);
             let (objects, statistics) = (view.names.objects, stores.statistics.clone());
-            view.store = StoreView::new(store, objects, statistics).with_listing(listing);
+            let store = StoreView::new(&stores.store, objects, statistics);
+            let own = stores.own.as_ref();
+            let own = own.map(|(own, _)| own.shared_bytes());
+            view.store = store.with_listing(listing).with_own(own);
         }
         let view = Arc::new(view);
         let installed = start.epoch.as_ref().map(|(_, installed)| installed);
@@ -208,6 +211,10 @@ impl Service<'_, '_> {
             None => started,
         };
         log.write(&started);
+        let own = stores.as_mut().and_then(|stores| stores.own.take());
+        let (own, begun) = own.unzip();
+        let begun = begun.into_iter().flatten();
+        begun.for_each(|event| log.write(&event));
         let has_epochs = start.epoch.is_some();
         let epochs = start.epoch.map(|(watch, _)| (watch, start.incarnation));
         Ok(Service {
@@ -225,7 +232,7 @@ impl Service<'_, '_> {
                 events: event_sender,
                 took_part: start.took_part,
             },
-            jobs: Jobs::new(prepared, epochs),
+            jobs: Jobs::new(prepared, epochs, own),
             log,
             manager,
             identity,

@@ -1,0 +1,113 @@
+//! Objects in a store that no file names: hosts run it themselves, whole or a shard each, and keep what it has over a restart if they are to.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use crate::run::host::{Cluster, FIREWALL, Host, answer, outbound, wait};
+use crate::run::stores::{Ends, hosts};
+
+const FLOWS: u16 = 20;
+
+/// Firewalls whose flows are in a store; `store` is what is said of it, if anything.
+fn firewalls(count: usize, store: &str) -> Cluster {
+    let remote = "{ placement = \"remote\" }";
+    let tables = format!(
+        "{store}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
+    );
+    let cluster = Cluster::of(count, "", &tables);
+    let rules = "allow udp on inside\ndefault drop\n";
+    std::fs::write(cluster.path("some.rules"), rules).unwrap();
+    cluster
+}
+
+fn store(host: &Host, field: &str) -> serde_json::Value {
+    host.ask(&["status"])["store"][field].clone()
+}
+
+fn opens_flows(ends: &mut Ends) {
+    for number in 0..FLOWS {
+        ends.inside.send(&outbound(4_000 + number));
+        assert_eq!(ends.outside.next(), outbound(4_000 + number));
+    }
+}
+
+/// They are known there.
+fn answers(ends: &mut Ends) {
+    for number in 0..FLOWS {
+        let answer = answer(&outbound(4_000 + number));
+        ends.outside.send(&answer);
+        assert_eq!(ends.inside.next(), answer);
+    }
+}
+
+#[test]
+fn the_first_host_runs_the_store_that_no_file_names() {
+    let cluster = firewalls(2, "");
+    let [a, b] = hosts(&cluster);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    opens_flows(&mut at_b);
+    answers(&mut at_a);
+    assert!(store(&a, "embedded_bytes").as_u64() > Some(0));
+    assert!(store(&b, "embedded_bytes").is_null(), "it runs none");
+    assert!(a.log().contains("event=store-started"), "{}", a.log());
+    let (_, shown) = a.command(&["status"]);
+    assert!(
+        shown.contains("the embedded store of this host has"),
+        "{shown}"
+    );
+    // The other host had nothing that is missed.
+    b.signal(Signal::KILL);
+    answers(&mut at_a);
+}
+
+#[test]
+fn a_host_alone_keeps_its_flows_in_a_file_over_a_restart() {
+    let cluster = firewalls(
+        1,
+        "[store.embedded]\nfolder = \"kept\"\nsync = \"always\"\n",
+    );
+    let mut alone = cluster.start(0);
+    wait("its store", || {
+        (store(&alone, "connected") == true).then_some(())
+    });
+    opens_flows(&mut Ends::of(&cluster, "a"));
+    // Nothing is written in a hurry: what left is in the file.
+    alone.signal(Signal::KILL);
+    alone.ended();
+    assert!(cluster.path("kept/a.append").is_file());
+    let again = cluster.start(0);
+    wait("its store", || {
+        (store(&again, "connected") == true).then_some(())
+    });
+    answers(&mut Ends::of(&cluster, "a"));
+}
+
+#[test]
+fn each_of_several_hosts_runs_a_shard() {
+    let cluster = firewalls(2, "[store.embedded]\nmembers = [\"a\", \"b\"]\n");
+    let [a, b] = hosts(&cluster);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    opens_flows(&mut at_a);
+    answers(&mut at_b);
+    for host in [&a, &b] {
+        let shards = store(host, "shards");
+        let shards = shards.as_array().unwrap();
+        assert_eq!(shards.len(), 2, "{shards:?}");
+        assert!(shards.iter().all(|shard| shard["connected"] == true));
+        assert!(store(host, "embedded_bytes").is_u64());
+    }
+}
+
+#[test]
+fn a_host_whose_address_is_taken_runs_no_store_and_says_so() {
+    let cluster = firewalls(2, "");
+    let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
+    let (_, rest) = text.split_once("[cluster.member.a]\naddress = \"").unwrap();
+    let (address, _) = rest.split_once('"').unwrap();
+    let _taken = TcpListener::bind(address).unwrap();
+    let mut a = cluster.begin(0, &[]);
+    assert!(a.ended() > Some(0));
+    let said = format!("the embedded store cannot listen at {address}");
+    assert!(a.log().contains(&said), "{}", a.log());
+}

@@ -1,0 +1,3 @@
+//! Files as users write them, and what they are said to mean.
+
+mod store;
