@@ -2,6 +2,7 @@
 //! stage, and `[stage.NAME]` for the settings of its place in the chain.
 
 use core::ops::Range;
+use core::time::Duration;
 
 use asterism_function::chain::{OnFailure, STAGES_MAX};
 use asterism_state::OBJECTS_MAX;
@@ -50,15 +51,7 @@ pub(super) fn read(
         return None;
     }
     let stages = stages?;
-    let objects: Vec<ObjectChoice> = stages
-        .iter()
-        .flat_map(|stage| {
-            stage.objects.iter().map(|object| ObjectChoice {
-                name: kept(format!("{}.{}", stage.name, object.name)),
-                ..*object
-            })
-        })
-        .collect();
+    let objects: Vec<ObjectChoice> = stages.iter().flat_map(named).collect();
     if objects.len() > OBJECTS_MAX {
         report.add(
             Diagnostic::error(
@@ -74,6 +67,34 @@ pub(super) fn read(
         name: "chain",
         settings: Settings::Chain(ChainSettings { stages }),
         objects,
+    })
+}
+
+/// A function as the one stage of a chain, past which packets go when they are late at it for so long.
+pub(super) fn passed_by(function: &Function, wait: Duration) -> Function {
+    let stage = StageSettings {
+        name: function.name,
+        function: function.name,
+        settings: function.settings.clone(),
+        objects: function.objects.clone(),
+        on_failure: OnFailure::Bypass,
+        wait,
+        mirror: false,
+    };
+    Function {
+        name: "chain",
+        objects: named(&stage).collect(),
+        settings: Settings::Chain(ChainSettings {
+            stages: vec![stage],
+        }),
+    }
+}
+
+/// The objects of a stage, by the names that they have in a chain.
+fn named(stage: &StageSettings) -> impl Iterator<Item = ObjectChoice> {
+    stage.objects.iter().map(|object| ObjectChoice {
+        name: kept(format!("{}.{}", stage.name, object.name)),
+        ..*object
     })
 }
 
@@ -290,68 +311,4 @@ fn kept(name: String) -> &'static str {
             kept
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use core::time::Duration;
-
-    use super::*;
-    use crate::Config;
-    use crate::functions::FunctionSettings;
-    use asterism_function::{objects_of, stage_names};
-
-    const TEXT: &str = "chain = [\"watch\", \"nat\", \"count\"]\n\
-        [stage.watch]\nfunction = \"port-scan\"\nmirror = true\n\
-        [stage.count]\nfunction = \"pass-through\"\non_failure = \"bypass\"\nwait = \"5ms\"\n\
-        [function.nat]\noutside = [\"203.0.113.1\"]\n\
-        [function.watch]\nports = 9\n\
-        [function.count.state]\npackets = { placement = \"local\" }\n";
-
-    #[test]
-    fn a_chain_is_made_of_its_stages() {
-        let (config, report) = Config::read("test.toml", TEXT);
-        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
-        let Settings::Chain(chain) = &config.function.settings else {
-            panic!("no chain");
-        };
-        let made = chain.function(&config.function.objects).unwrap();
-        assert_eq!(stage_names(&made), ["watch", "nat", "count"]);
-        let names: Vec<_> = config
-            .function
-            .objects
-            .iter()
-            .map(|object| object.name)
-            .collect();
-        assert_eq!(objects_of(&made), names);
-        assert!(
-            config
-                .function
-                .object_settings("nat.sessions")
-                .is_replicated()
-        );
-        assert!(
-            !config
-                .function
-                .object_settings("count.packets")
-                .is_replicated()
-        );
-        assert_eq!(chain.stages[2].on_failure, OnFailure::Bypass);
-        assert_eq!(chain.stages[2].wait, Duration::from_millis(5));
-        assert!(chain.stages[0].mirror && !chain.stages[1].mirror);
-        let words = config.function.settings.words();
-        for expected in [
-            "watch (port-scan)",
-            "gets copies",
-            "bypassed when it is full, or late for 5ms",
-        ] {
-            assert!(words.contains(expected), "{expected} is not in {words}");
-        }
-        // Read once more, names are the same.
-        let again = Config::read("test.toml", TEXT).0.unwrap();
-        assert!(core::ptr::eq(
-            again.function.objects[0].name,
-            config.function.objects[0].name
-        ));
-    }
 }

@@ -32,6 +32,7 @@ mod purpose;
 mod release;
 pub mod section;
 mod store;
+mod store_bypass;
 mod store_cache;
 mod store_embedded;
 mod store_fields;

@@ -1,6 +1,8 @@
 //! Settings of one host: tables below `[on.NAME]` override the rest of the file, so that all hosts of a cluster can have the same
 //! file. Places in the file stay unchanged, so that messages point at the written text.
 
+use core::ops::Range;
+
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -19,6 +21,16 @@ pub(super) fn get<'t, 'i>(
     &'t Spanned<DeValue<'i>>,
 )> {
     table.iter().find(|(key, _)| key.get_ref().as_ref() == name)
+}
+
+/// Where something is written under these keys.
+pub(super) fn place(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
+    let (key, rest) = keys.split_first()?;
+    let (_, value) = get(document, key)?;
+    match value.get_ref() {
+        DeValue::Table(table) if !rest.is_empty() => place(table, rest),
+        _ => rest.is_empty().then(|| value.span()),
+    }
 }
 
 /// The names of the hosts that something is written for alone, in the order of the file.

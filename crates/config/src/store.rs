@@ -13,6 +13,8 @@ use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
 use super::functions::ObjectKind;
 use super::objects::{ObjectChoice, Placement, Sharing};
+use super::section::Values;
+use super::store_bypass;
 use super::store_cache::{self, StoreCache};
 use super::store_embedded::{self, EmbeddedStore, Hosts};
 use super::store_fields::STORE;
@@ -103,10 +105,11 @@ pub(super) fn read(
     let first = function.as_deref();
     let first = first.and_then(|function| place_of(document, function, is_remote));
     let written = overlay::get(document, "store").map(|(key, _)| key.span());
-    let store = match written.or_else(|| Some(first.clone()?.1)) {
+    let read = match written.or_else(|| Some(first.clone()?.1)) {
         Some(place) => Some(read_table(document, (cluster, purpose), place, report)?),
         None => None,
     };
+    let (store, values) = read.unzip();
     // Whether it has such objects is not known of a function that cannot be read.
     let function = function?;
     if (store.as_ref().and_then(|store| store.cache)).is_some_and(|cache| cache.filter) {
@@ -162,6 +165,8 @@ pub(super) fn read(
             ),
             false => keep_here(function),
         }
+    } else if let Some(values) = values {
+        store_bypass::read(document, &values, function, report)?;
     }
     (report.errors() == before).then_some(store)
 }
@@ -209,7 +214,7 @@ fn check_filter(document: &DeTable<'_>, function: &Function, report: &mut Report
     if entries <= FILTERED_MAX {
         return;
     }
-    let place = span_of(document, &["store", "cache", "filter"]);
+    let place = overlay::place(document, &["store", "cache", "filter"]);
     let [entries, most] = [entries, FILTERED_MAX].map(show_count);
     report.add(
         Diagnostic::error(
@@ -223,22 +228,12 @@ fn check_filter(document: &DeTable<'_>, function: &Function, report: &mut Report
     );
 }
 
-/// Where something is written under these keys.
-fn span_of(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
-    let (key, rest) = keys.split_first()?;
-    let (_, value) = overlay::get(document, key)?;
-    match value.get_ref() {
-        DeValue::Table(table) if !rest.is_empty() => span_of(table, rest),
-        _ => rest.is_empty().then(|| value.span()),
-    }
-}
-
 fn read_table(
     document: &DeTable<'_>,
     (cluster, purpose): (Option<&Cluster>, Purpose),
     place: Range<usize>,
     report: &mut Report,
-) -> Option<Store> {
+) -> Option<(Store, Values)> {
     let values = STORE.section().read_top("store", document, report)?;
     let user = values.get(STORE.user);
     let password = values.get(STORE.password_file).map(PathBuf::from);
@@ -303,7 +298,7 @@ fn read_table(
     let name = values
         .get(STORE.name)
         .or_else(|| cluster.map(|cluster| cluster.name.clone()));
-    Some(Store {
+    let store = Store {
         addresses,
         shards,
         embedded,
@@ -314,7 +309,8 @@ fn read_table(
         ack: values.get(STORE.ack)?,
         timeout: values.get(STORE.timeout)?,
         cache: store_cache::read(document, &values, report)?,
-    })
+    };
+    Some((store, values))
 }
 
 /// What of a NAT whose sessions are to live in a store needs every instance to hear of all of them, and where that is written.

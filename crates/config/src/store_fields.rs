@@ -103,8 +103,8 @@ section! {
             },
             when_down: ChosenWord = Setting {
                 kind: Kind::Choice {
-                    allowed: &[DROP, SERVE_KNOWN],
-                    refused: &[BYPASS],
+                    allowed: &[DROP, SERVE_KNOWN, BYPASS],
+                    refused: &[],
                 },
                 default: Default::Is("\"drop\""),
                 meaning: "What becomes of packets while the store is away.",
@@ -116,6 +116,14 @@ section! {
  },
                 default: Default::Is("\"10s\""),
                 meaning: "With `when_down = \"serve-known\"`: how long after the store was last heard known flows go on.",
+            },
+            bypass_after: Duration = Setting {
+                kind: Kind::Duration {
+                    least: Duration::from_millis(1),
+                    most: Duration::from_secs(2),
+                },
+                default: Default::Is("\"50ms\""),
+                meaning: "With `when_down = \"bypass\"`: how long a packet waits for the store before it goes past the function.",
             },
         },
     };
@@ -173,7 +181,7 @@ pub(super) const SERVE_KNOWN: Word = Word {
 /// Packets pass the function.
 pub(super) const BYPASS: Word = Word {
     word: "bypass",
-    meaning: "each function says whether packets may go past it: make it a stage of a chain, with on_failure = \"bypass\" and its longest `wait` in [stage.NAME]; or choose \"serve-known\", by which known flows go on",
+    meaning: "Packets that wait for longer than `bypass_after` go past the function as they came, if it is one that packets may go past: an IPS or a limiter, say. It is a stage of a chain then, with on_failure = \"bypass\".",
 };
 
 section! {

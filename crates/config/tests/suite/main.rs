@@ -1,3 +1,4 @@
 //! Files as users write them, and what they are said to mean.
 
+mod chain;
 mod store;

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use asterism_config::functions::{Functions, Settings};
 use asterism_config::{Config, Purpose, Store, StoreSync};
+use asterism_function::chain::OnFailure;
 use asterism_state::Home;
 
 const CHAIN: &str = "chain = [\"watch\", \"nat\"]\n\
@@ -318,5 +319,73 @@ fn hosts_of_one_process_do_without_the_embedded_store_too() {
         let (config, report) = read(text, purpose);
         let config = config.unwrap_or_else(|| panic!("{report}"));
         assert_eq!(config.function.remote(&["flows", "fragments"]), 0);
+    }
+}
+
+#[test]
+fn packets_go_past_what_they_may_go_past_while_the_store_is_away() {
+    let store = "[store]\naddress = \"192.0.2.9:1\"\nwhen_down = \"bypass\"\n";
+    let limiter = "[function.limiter]\nsources = { rate = 10, burst = 10 }\n\
+        state.sources = { placement = \"remote\" }\n";
+    let stages = |text: &str| {
+        let (config, report) = read(text, Purpose::Host);
+        let config = config.unwrap_or_else(|| panic!("{report}"));
+        let remote = config.function.objects.iter();
+        let remote = remote.filter(|object| object.settings().home == Home::Remote);
+        let remote: Vec<&str> = remote.map(|object| object.name).collect();
+        let Settings::Chain(chain) = &config.function.settings else {
+            panic!("it is no stage");
+        };
+        let stages = chain.stages.iter();
+        let stages = stages.map(|stage| (stage.name, stage.on_failure, stage.wait));
+        (stages.collect::<Vec<_>>(), remote.join(" "))
+    };
+    let waits = Duration::from_millis;
+    // A function alone becomes a stage.
+    assert_eq!(
+        stages(&format!("{store}{limiter}")),
+        (
+            vec![("limiter", OnFailure::Bypass, waits(50))],
+            "limiter.sources".to_owned()
+        )
+    );
+    // Of a chain those stages whose objects are there, unless they say for themselves what they do.
+    let chain = "chain = [\"own\", \"limiter\", \"nat\"]\n[stage.own]\nfunction = \"limiter\"\n\
+        on_failure = \"drop\"\n[function.nat]\noutside = [\"203.0.113.1\"]\n";
+    let own = limiter.replace("function.limiter", "function.own");
+    let (stages, remote) = stages(&format!(
+        "{chain}{own}{limiter}{store}bypass_after = \"7ms\"\n"
+    ));
+    assert_eq!(remote, "own.sources limiter.sources");
+    assert_eq!(
+        stages,
+        [
+            ("own", OnFailure::Drop, waits(2_000)),
+            ("limiter", OnFailure::Bypass, waits(7)),
+            ("nat", OnFailure::Drop, waits(2_000))
+        ]
+    );
+    for (text, expected) in [
+        (
+            FIREWALL.replace(
+                "[store.shards]",
+                "[store]\nwhen_down = \"bypass\"\n[store.shards]",
+            ),
+            "packets cannot go past `firewall`",
+        ),
+        (
+            format!("{store}known_for = \"1s\"\n{limiter}"),
+            "when_down = \"serve-known\" alone",
+        ),
+        (
+            format!("[store]\naddress = \"192.0.2.9:1\"\nbypass_after = \"1s\"\n{limiter}"),
+            "when_down = \"bypass\" alone",
+        ),
+    ] {
+        let (config, report) = read(&text, Purpose::Host);
+        assert!(
+            config.is_none() && report.contains(expected),
+            "{expected}: {report}"
+        );
     }
 }

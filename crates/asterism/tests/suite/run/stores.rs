@@ -243,20 +243,18 @@ fn hosts_share_what_is_in_a_redis() {
     on_a_redis("hosts that share a Redis", hosts_share_the_store);
 }
 
-/// A stage that is to fail open: while nobody answers at the store's address, packets go past it after its longest wait.
-#[test]
-fn packets_go_past_a_stage_whose_store_is_away() {
+/// A limiter that is to fail open: while nobody answers at the store's address, packets go past it after its longest wait.
+fn packets_go_past_a_limiter(top: &str, when_down: &str, stage: &str) {
     let folder = tempfile::tempdir().unwrap();
     let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
-        "[store]\naddress = \"{}\"\ntimeout = \"100ms\"\n\
-         [stage.limiter]\non_failure = \"bypass\"\nwait = \"20ms\"\n\
+        "[store]\naddress = \"{}\"\ntimeout = \"100ms\"\n{when_down}{stage}\
          [function.limiter]\nsources = {{ rate = 1_000_000, burst = 1_000_000 }}\n\
          [function.limiter.state]\nsources = {remote}\n",
         store.address
     );
-    let cluster = Cluster::of(2, "chain = [\"limiter\"]\n", &tables);
+    let cluster = Cluster::of(2, top, &tables);
     let [a, _b] = hosts(&cluster);
     let mut ends = Ends::of(&cluster, "a");
     ends.inside.send(&outbound(4_000));
@@ -271,6 +269,17 @@ fn packets_go_past_a_stage_whose_store_is_away() {
         let instance = &a.ask(&["status"])["instances"][0];
         (instance["stages"][0]["bypassed"] == 20 && instance["parked"] == 0).then_some(())
     });
+}
+
+#[test]
+fn packets_go_past_a_stage_whose_store_is_away() {
+    let stage = "[stage.limiter]\non_failure = \"bypass\"\nwait = \"20ms\"\n";
+    packets_go_past_a_limiter("chain = [\"limiter\"]\n", "", stage);
+}
+
+#[test]
+fn packets_go_past_a_function_whose_store_is_away() {
+    packets_go_past_a_limiter("", "when_down = \"bypass\"\nbypass_after = \"20ms\"\n", "");
 }
 
 /// Two firewalls that share flows by the store at this address alone.
