@@ -2,11 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use asterism_config::key_file::{SecretFileError, password as password_of};
 use asterism_config::value::{self, Mistake};
-use asterism_embedded_store::{Server, ServerConfig, ServerError, Sync, wall_ms};
-use asterism_host::run::embedded::begun;
+use asterism_embedded_store::{
+    EndedError, RunningServer, Server, ServerConfig, ServerError, Sync, wall_ms,
+};
+use asterism_host::run::embedded::{begun, grows};
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::signals;
 use asterism_io::clock::MonotonicClock;
@@ -15,6 +19,9 @@ use clap::{Args, ValueEnum};
 
 /// The least memory that is of use.
 const MEMORY_MIN: u64 = 1 << 20;
+
+/// How often it is looked whether the store is to end, or has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The arguments of `asterism store`.
 #[derive(Args, Clone, Debug)]
@@ -67,6 +74,10 @@ enum RunStoreError {
     },
     #[error("the store: {0}")]
     Server(ServerError),
+    #[error("the store does not start: {0}")]
+    Thread(std::io::Error),
+    #[error("the store: {0}")]
+    Ended(#[from] EndedError),
 }
 
 impl From<ServerError> for RunStoreError {
@@ -116,18 +127,28 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
         }),
         ..ServerConfig::new(arguments.listen)
     };
-    let mut server = Server::bind(config.clone(), wall_ms)?;
+    let server = Server::bind(config.clone(), wall_ms)?;
     let mut log = EventLog::new(output.progress(), arguments.log, "store");
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
     begun(Event::info("started"), &server, &config)
         .iter()
         .for_each(&mut write);
-    server.run(&stop)?;
-    let (bytes, refused) = (server.keyspace().bytes(), server.refused());
+    let mut server = RunningServer::start(server).map_err(RunStoreError::Thread)?;
+    let shown = server.shown();
+    let mut not_rewritten = 0;
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(LOOK);
+        if let Some(why) = server.why_ended() {
+            return Err(why.into());
+        }
+        let grows = grows(&shown, &mut not_rewritten);
+        grows.iter().for_each(&mut write);
+    }
+    server.stop()?;
     write(
         &Event::info("stopped")
-            .with("bytes", bytes)
-            .with("connections_refused", refused),
+            .with("bytes", shown.bytes.load(Ordering::Relaxed))
+            .with("connections_refused", shown.refused.load(Ordering::Relaxed)),
     );
     Ok(())
 }

@@ -209,22 +209,37 @@ impl AppendFile {
     }
 
     /// Writes what the keyspace holds to a new file, which takes the old one's place once it is on the disk. Takes as long as it
-    /// takes to write all keys.
+    /// takes to write all keys. If that fails, on a disk that is full, say, the old file is as it was and goes on until it has grown to twice as much
+    /// again: why is what is returned.
     ///
     /// # Errors
-    /// The system says so. The old file is as it was, and goes on.
-    pub fn rewrite(&mut self, keyspace: &Keyspace) -> Result<(), AppendFileError> {
-        let result = self.try_rewrite(keyspace);
-        // Not at once again if it failed.
-        self.bytes_rewritten = self.bytes;
-        result.map_err(|error| self.failed(error))
+    /// The new file has the old one's name, and may not have it after the machine failed: the store must not go on.
+    pub fn rewrite(
+        &mut self,
+        keyspace: &Keyspace,
+    ) -> Result<Option<AppendFileError>, AppendFileError> {
+        let beside = self.path.with_extension("rewritten");
+        match self.write_beside(&beside, keyspace) {
+            Ok((file, bytes)) => {
+                (self.file, self.bytes, self.is_synced) = (file, bytes, true);
+                self.bytes_rewritten = bytes;
+                let named = self.sync_name();
+                named.map_err(|error| self.failed(error)).map(|()| None)
+            }
+            Err(error) => {
+                // What it takes of the disk is of no use.
+                let _ = std::fs::remove_file(&beside);
+                self.bytes_rewritten = self.bytes;
+                Ok(Some(self.failed(error)))
+            }
+        }
     }
 
-    fn try_rewrite(&mut self, keyspace: &Keyspace) -> io::Result<()> {
-        let beside = self.path.with_extension("rewritten");
+    /// The new file, under the old one's name, and its bytes.
+    fn write_beside(&self, beside: &Path, keyspace: &Keyspace) -> io::Result<(File, u64)> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(true);
-        let mut file = options.open(&beside)?;
+        let mut file = options.open(beside)?;
         // Before it has the name of the one that is locked now.
         file.lock()?;
         let (mut bytes, mut commands) = (0, Vec::new());
@@ -239,16 +254,16 @@ impl AppendFile {
         file.write_all(&commands)?;
         bytes += commands.len() as u64;
         file.sync_all()?;
-        std::fs::rename(&beside, &self.path)?;
-        if let Some(folder) = self
-            .path
-            .parent()
-            .filter(|path| !path.as_os_str().is_empty())
-        {
-            File::open(folder)?.sync_all()?;
+        std::fs::rename(beside, &self.path)?;
+        Ok((file, bytes))
+    }
+
+    fn sync_name(&self) -> io::Result<()> {
+        let folder = self.path.parent();
+        match folder.filter(|path| !path.as_os_str().is_empty()) {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
         }
-        (self.file, self.bytes, self.is_synced) = (file, bytes, true);
-        Ok(())
     }
 
     fn failed(&self, error: io::Error) -> AppendFileError {

@@ -3,17 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::server::{Server, ServerError};
+use crate::server::{Server, ServerError, Shown};
 
 /// A store that is served until it is dropped; its append file is whole then.
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,
     stops: Arc<AtomicBool>,
-    bytes: Arc<AtomicU64>,
+    shown: Arc<Shown>,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
 }
 
@@ -25,7 +25,7 @@ impl RunningServer {
     pub fn start(mut server: Server) -> io::Result<Self> {
         let address = server.address()?;
         let stops = Arc::new(AtomicBool::new(false));
-        let bytes = server.shared_bytes();
+        let shown = server.shown();
         let thread = {
             let stops = stops.clone();
             let thread = thread::Builder::new().name("store".to_owned());
@@ -34,7 +34,7 @@ impl RunningServer {
         Ok(Self {
             address,
             stops,
-            bytes,
+            shown,
             thread: Some(thread),
         })
     }
@@ -45,10 +45,10 @@ impl RunningServer {
         self.address
     }
 
-    /// Bytes of its keys and values, as of its last turn.
+    /// What it shows of itself.
     #[must_use]
-    pub fn shared_bytes(&self) -> Arc<AtomicU64> {
-        self.bytes.clone()
+    pub fn shown(&self) -> Arc<Shown> {
+        self.shown.clone()
     }
 
     /// Why it could not go on, once it could not. Said once.

@@ -113,6 +113,17 @@ struct Client {
     after: After,
 }
 
+/// What other threads see of a store, as of its last turn.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Bytes of its keys and values.
+    pub bytes: AtomicU64,
+    /// Connections that were closed at once since there were too many.
+    pub refused: AtomicU64,
+    /// Times that the append file was to be rewritten and could not be: it goes on growing.
+    pub not_rewritten: AtomicU64,
+}
+
 /// A store that takes connections.
 pub struct Server {
     listener: TcpListener,
@@ -122,11 +133,10 @@ pub struct Server {
     keyspace: Keyspace,
     append_file: Option<AppendFile>,
     changes: Vec<u8>,
-    /// Bytes of keys and values, for other threads.
-    bytes: Arc<AtomicU64>,
+    /// For other threads.
+    shown: Arc<Shown>,
     /// Bytes that were cut off the append file's end when it was opened.
     cut: u64,
-    refused: u64,
     now_ms: Box<dyn Fn() -> u64 + Send>,
 }
 
@@ -165,9 +175,8 @@ impl Server {
             keyspace,
             append_file,
             changes: Vec::new(),
-            bytes: Arc::default(),
+            shown: Arc::default(),
             cut,
-            refused: 0,
             now_ms: Box::new(now_ms),
         })
     }
@@ -180,15 +189,16 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// What other threads see of the bytes of its keys and values.
-    pub(crate) fn shared_bytes(&self) -> Arc<AtomicU64> {
+    /// What other threads see of it.
+    #[must_use]
+    pub fn shown(&self) -> Arc<Shown> {
         self.show_bytes();
-        self.bytes.clone()
+        self.shown.clone()
     }
 
     fn show_bytes(&self) {
         let bytes = self.keyspace.bytes() as u64;
-        self.bytes.store(bytes, Ordering::Relaxed);
+        self.shown.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What it holds.
@@ -200,11 +210,6 @@ impl Server {
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
-    }
-    /// Connections that were closed at once since there were too many.
-    #[must_use]
-    pub fn refused(&self) -> u64 {
-        self.refused
     }
 
     /// Serves until it is to stop, which it sees within 50 ms.
@@ -246,8 +251,8 @@ impl Server {
         if let Some(append_file) = &mut self.append_file {
             append_file.append(&self.changes, (self.now_ms)())?;
             self.changes.clear();
-            if append_file.has_grown() {
-                append_file.rewrite(&self.keyspace)?;
+            if append_file.has_grown() && append_file.rewrite(&self.keyspace)?.is_some() {
+                self.shown.not_rewritten.fetch_add(1, Ordering::Relaxed);
             }
         }
         for client in &mut self.clients {
@@ -319,7 +324,7 @@ impl Server {
         while let Ok((stream, _)) = self.listener.accept() {
             let is_set = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
             if self.clients.len() >= self.clients_max || !is_set {
-                self.refused += 1;
+                self.shown.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             self.clients.push(Client {

@@ -2,10 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use asterism_config::value::show_size;
 use asterism_config::{Config, StoreSync, files};
-use asterism_embedded_store::{RunningServer, Server, ServerConfig, ServerError, Sync, wall_ms};
+use asterism_embedded_store::{
+    RunningServer, Server, ServerConfig, ServerError, Shown, Sync, wall_ms,
+};
 use asterism_event_log::Event;
 
 use super::stores::{StoreError, password};
@@ -108,4 +111,31 @@ pub fn begun(event: Event, server: &Server, config: &ServerConfig) -> Vec<Event>
         );
     }
     events
+}
+
+/// What is said of an append file that could not be rewritten, each time once: `said` counts.
+#[must_use]
+pub fn grows(shown: &Shown, said: &mut u64) -> Option<Event> {
+    let times = shown.not_rewritten.load(Ordering::Relaxed);
+    (times > core::mem::replace(said, times)).then(|| {
+        let event = Event::warning("append-file-grows");
+        let event = event.effect("the store goes on, and its file takes more and more of the disk");
+        event.cure("free as much of that disk as the store holds: it is tried again")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_grows_is_said_once_each_time() {
+        let (shown, mut said) = (Shown::default(), 0);
+        assert!(grows(&shown, &mut said).is_none());
+        for _ in 0..2 {
+            shown.not_rewritten.fetch_add(1, Ordering::Relaxed);
+            assert!(grows(&shown, &mut said).is_some());
+            assert!(grows(&shown, &mut said).is_none());
+        }
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use asterism_config::{Store, StoreShard};
+use asterism_embedded_store::Shown;
 pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
 use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
 
@@ -25,8 +26,8 @@ struct Configured {
     /// What each instance shows of each shard; of a store without shards as if it were one.
     statistics: ByShard,
     listing: Option<Arc<dyn Listing>>,
-    /// Bytes of the part that this host runs, if it does.
-    own: Option<Arc<AtomicU64>>,
+    /// What the part that this host runs shows, if it does.
+    own: Option<Arc<Shown>>,
 }
 
 impl Configured {
@@ -75,11 +76,11 @@ impl StoreView {
         }))
     }
 
-    /// The same with the bytes of the part that this host runs.
+    /// The same with what the part that this host runs shows.
     #[must_use]
-    pub(crate) fn with_own(mut self, bytes: Option<Arc<AtomicU64>>) -> StoreView {
+    pub(crate) fn with_own(mut self, own: Option<Arc<Shown>>) -> StoreView {
         if let Some(configured) = &mut self.0 {
-            configured.own = bytes;
+            configured.own = own;
         }
         self
     }
@@ -112,7 +113,7 @@ impl StoreView {
         let mut document = StoreDocument::new(&configured.store, &by_shard, now_us);
         document.entries = configured.entries();
         let own = configured.own.as_ref();
-        document.embedded_bytes = own.map(|bytes| bytes.load(Ordering::Relaxed));
+        document.embedded_bytes = own.map(|own| own.bytes.load(Ordering::Relaxed));
         Some(document)
     }
 

@@ -6,6 +6,7 @@ use asterism_embedded_store::{EndedError, RunningServer};
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
+use crate::run::embedded::grows;
 use crate::view::store::{StoreDocument, away_effect};
 use asterism_event_log::Event;
 
@@ -21,17 +22,16 @@ pub(super) struct StoreWatch {
     primary: Option<String>,
     /// The store that this host runs, or its shard.
     own: Option<RunningServer>,
+    /// Times that its file was not rewritten, of which was said.
+    not_rewritten: u64,
 }
 
 impl Job for StoreWatch {
     fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
-        if let Some(why) = self.own.as_mut().and_then(RunningServer::why_ended) {
-            let event = Event::error("embedded-store-ended").with("why", why);
-            log.write(
-                &event
-                    .effect("no host can reach what it had")
-                    .cure("look whether its folder can be written, and start this host again"),
-            );
+        if let Some(own) = &mut self.own {
+            let why = own.why_ended().map(|why| ended(&why));
+            let grows = grows(&own.shown(), &mut self.not_rewritten);
+            why.iter().chain(&grows).for_each(|event| log.write(event));
         }
         let store = host.view.store.document(now.as_micros());
         let cure = || host.view.store.cure();
