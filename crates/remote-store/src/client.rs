@@ -120,6 +120,8 @@ pub struct ClientTally {
     pub crossed: u64,
     /// Commands that the store refused for the time being.
     pub refused: u64,
+    /// Batches of which the store made a part, since it refused the rest: a key has another type than it should, or a sum is too large.
+    pub torn: u64,
     /// Connections that were given up, since a reply was none to what was sent.
     pub nonsense: u64,
     /// Reads and transactions of keys that another shard has, and that were refused: the function's keys are not those of its packets.
@@ -534,6 +536,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                     events.push_back(ClientEvent::Decision { name, is_committed });
                 };
                 let pipe = &mut self.commits[pipe - 1];
+                tally.torn += u64::from(pipe.step.is_torn_by(value));
                 let replied = pipe.reply(value, now_us, (&self.keys, bench), out, &mut decided);
                 tally.ends_committed += pipe.take_ended();
                 tally.additions_expired += pipe.take_expired();

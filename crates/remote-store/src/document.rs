@@ -53,6 +53,9 @@ pub struct StoreDocument {
     pub expired: u64,
     /// Commands that the store refused.
     pub refused: u64,
+    /// Batches of packets' writes of which the store made a part, since it refused the rest.
+    #[serde(default)]
+    pub torn: u64,
     /// Replies that were none to what was asked.
     pub nonsense: u64,
     /// Reads and packets that were refused since their keys are another shard's: the function's keys are not those of its packets.
@@ -254,6 +257,7 @@ impl StoreDocument {
             ended: sum(|one| one.tally.ends_committed),
             expired: sum(|one| one.tally.additions_expired),
             refused: sum(|one| one.tally.refused),
+            torn: sum(|one| one.tally.torn),
             nonsense: sum(|one| one.tally.nonsense),
             misplaced: sum(|one| one.tally.misplaced),
             connections: sum(|one| one.tally.connections),

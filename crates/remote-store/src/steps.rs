@@ -1,6 +1,6 @@
 //! What a connection that commits (`commits.rs`) waits for, and what came of it.
 
-use asterism_resp::CommandWriter;
+use asterism_resp::{CommandWriter, Value};
 use asterism_state::Transaction;
 
 use crate::commits::CommitPipe;
@@ -36,6 +36,18 @@ pub(crate) enum Step {
     Connection,
     /// This time, in microseconds: the store takes nothing now.
     Time(u64),
+}
+
+impl Step {
+    /// Whether a reply to it says that the store made a part of a try: a key has another type than it should, say. It undoes nothing then.
+    pub(crate) fn is_torn_by(&self, reply: &Value<'_>) -> bool {
+        match (self, reply) {
+            (Self::Executing { left: 1, .. }, Value::Array(values)) => {
+                { *values }.any(|value| matches!(value, Value::Error(_)))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Seconds that a pipe's key stays after its last commit.

@@ -165,6 +165,12 @@ fn store_text(store: Option<&StoreDocument>) -> String {
             shard.decided,
         ));
     }
+    if store.torn > 0 {
+        entries.push_str(&format!(
+            "  {} batches of writes made in part: a key of the store has another type than it should\n",
+            store.torn
+        ));
+    }
     if store.misplaced > 0 {
         entries.push_str(&format!(
             "  {} reads and packets refused whose keys are another shard's\n",

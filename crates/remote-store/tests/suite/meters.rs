@@ -245,6 +245,21 @@ fn a_refused_packet_adds_nothing_beside_others() {
     assert!(refused >= 15, "{refused} were refused");
 }
 
+/// Somebody wrote a string where sums are: the store makes a batch without them, which is counted, and no packet waits for it.
+fn what_the_store_makes_in_part_is_counted() {
+    let mut world = world(1, Faults::none(100), config);
+    world.send_packet(0, ADDS, 0);
+    world.end();
+    assert_eq!(world.tallies()[0].torn, 0);
+    world.ask(&[b"SET", b"{meters}1:sums", b"not a hash"]);
+    for number in 1..4 {
+        world.send_packet(0, 4 * number + ADDS, 0);
+        world.end();
+    }
+    assert_eq!(left(&world)[ADDS as usize], 4);
+    assert_eq!(world.tallies()[0].torn, 3);
+}
+
 /// No key begins for which there is no room, as far as the store's answer says; and a packet that was dropped has added nothing.
 fn keys_without_room_do_not_begin() {
     let mut world = world(1, Faults::none(100), config);
@@ -311,7 +326,8 @@ fn what_is_only_read_costs_no_commit() {
 }
 
 /// Those that planted bugs are tried with.
-pub(crate) const TESTS: [fn(); 6] = [
+pub(crate) const TESTS: [fn(); 7] = [
+    what_the_store_makes_in_part_is_counted,
     a_refused_packet_adds_nothing_beside_others,
     what_is_added_counts_once_over_wires_that_break,
     what_is_added_agrees_with_entries_over_deaths,

@@ -5,7 +5,7 @@ use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 use crate::view::View;
 use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
 
-const STORE: [Metric<StoreDocument>; 13] = [
+const STORE: [Metric<StoreDocument>; 14] = [
     gauge(
         "asterism_store_up",
         "Whether all connections to the store of remote objects are open.",
@@ -50,6 +50,11 @@ const STORE: [Metric<StoreDocument>; 13] = [
         "asterism_store_refused_total",
         "Commands that the store refused.",
         |one| one.refused.into(),
+    ),
+    counter(
+        "asterism_store_torn_total",
+        "Batches of writes of which the store made a part, since it refused the rest.",
+        |one| one.torn.into(),
     ),
     counter(
         "asterism_store_nonsense_total",

@@ -20,6 +20,8 @@ pub(super) struct StoreWatch {
     away: Option<Time>,
     /// Where its primary was.
     primary: Option<String>,
+    /// Batches of which a part was made, of which was said.
+    torn: u64,
     /// The store that this host runs, or its shard.
     own: Option<RunningServer>,
     /// Times that its file was not rewritten, of which was said.
@@ -38,6 +40,7 @@ impl Job for StoreWatch {
         if let Some(store) = store {
             let away = self.update(now, &store, cure);
             let events = away.into_iter().chain(self.primary_event(&store));
+            let events = events.chain(self.torn_event(&store));
             events.for_each(|event| log.write(&event));
         }
     }
@@ -84,6 +87,16 @@ impl StoreWatch {
         }
     }
 
+    /// That the store made a part of what packets wrote together.
+    fn torn_event(&mut self, store: &StoreDocument) -> Option<Event> {
+        let before = core::mem::replace(&mut self.torn, store.torn);
+        (store.torn > before).then(|| {
+            let event = Event::error("store-torn").with("batches", store.torn - before);
+            let event = event.effect("some entries have no end, or sums lack additions: the store undid nothing of what it had made");
+            event.cure("look which key that begins with the name of [store] has another type; stop all hosts and remove them")
+        })
+    }
+
     /// That all instances use another server of the store than before.
     fn primary_event(&mut self, store: &StoreDocument) -> Option<Event> {
         if !store.connected || self.primary.as_ref() == Some(&store.address) {
@@ -128,6 +141,7 @@ mod tests {
             expired: 0,
             refused: 0,
             nonsense: 0,
+            torn: 0,
             misplaced: 0,
             connections: 0,
             connects: 0,
@@ -176,5 +190,25 @@ mod tests {
         let event = at("b", true).expect("another one");
         assert!(event.contains("store-primary"), "{event}");
         assert_eq!(at("b", true), None);
+    }
+
+    #[test]
+    fn batches_that_were_made_in_part_are_reported_as_they_come() {
+        let mut watch = StoreWatch::default();
+        let mut at = |torn: u64| {
+            let event = watch.torn_event(&StoreDocument {
+                torn,
+                ..store(true, 0)
+            });
+            event.map(|event| format!("{event:?}"))
+        };
+        assert_eq!(at(0), None);
+        let event = at(3).expect("some");
+        assert!(
+            event.contains("store-torn") && event.contains("\"3\""),
+            "{event}"
+        );
+        assert_eq!(at(3), None);
+        assert!(at(4).is_some());
     }
 }
