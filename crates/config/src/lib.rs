@@ -415,7 +415,7 @@ fn read_document(
         store::check_alerts(document, function, report);
     }
     let orchestrator = orchestrator::read(document, cluster.as_ref(), report);
-    let policy = policy::read(document, cluster.as_ref(), report);
+    let policy = policy::read(document, cluster.as_ref(), store.as_ref(), report);
     let tenants = tenants::read(document, cluster.as_ref(), report);
     Some(Config {
         cluster: cluster?,

@@ -12,11 +12,14 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 use super::cluster::Cluster;
 use super::diagnostic::{Diagnostic, Report};
 use super::overlay;
+use super::store::Store;
+use asterism_notation::suggestion;
 
 /// Reads the policies of the cluster. The outer `None` if anything in them is wrong, the inner one if there are none.
 pub(super) fn read(
     document: &DeTable<'_>,
     cluster: Option<&Cluster>,
+    store: Option<&Option<Store>>,
     report: &mut Report,
 ) -> Option<Option<Rules>> {
     let Some((key, value)) = overlay::get(document, "policy") else {
@@ -78,6 +81,21 @@ pub(super) fn read(
         return None;
     }
     let members = u32::try_from(cluster.members.len()).unwrap_or(u32::MAX);
+    let embedded = store.and_then(|store| store.as_ref()?.embedded.as_ref());
+    if let (Some(embedded), true) = (embedded, rules.min < members) {
+        let name = policies.keys().next().map_or("", String::as_str);
+        let names = suggestion::quoted(embedded.members.iter().map(String::as_str));
+        report.add(
+            Diagnostic::error(
+                format!("this policy may stop {names}, with the embedded store"),
+                place(tables, name, Some("hosts")).unwrap_or_else(|| key.span()),
+            )
+            .help(format!(
+                "write address = \"10.0.0.5:6379\" in [store], of a store that is no host: `asterism store` is one; or min = {members}"
+            )),
+        );
+        return None;
+    }
     if rules.max > members {
         let name = policies.keys().next().map_or("", String::as_str);
         report.add(

@@ -301,6 +301,14 @@ fn what_hosts_cannot_run_is_refused_with_its_place() {
             ),
             "no host of this cluster is listed to run a store",
         ),
+        (
+            "[policy.edge]\nhosts = { min = 1, max = 2 }",
+            (
+                "key = \"k\"\n",
+                "key = \"k\"\nepochs = \"epoch.toml\"\norchestrators = [\"192.0.2.9:1\"]\n",
+            ),
+            "this policy may stop \"b\", with the embedded store",
+        ),
     ] {
         let text = format!("{table}\n{}", TWO.replace(from, to));
         let (config, report) = read(&text, Purpose::Host);
