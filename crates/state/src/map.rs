@@ -111,6 +111,14 @@ impl<L: Key, R: Key> Row for Pair<L, R> {
             self.1 == other.1
         }
     }
+    /// If both keys are, which must be of one conversation in each pair: a store of several shards refuses others.
+    const IS_OF_CONVERSATION: bool = L::IS_OF_CONVERSATION && R::IS_OF_CONVERSATION;
+    fn between(lane: usize, key: &mut Reader<'_>) -> Result<Option<(IpAddr, IpAddr)>, BadBytes> {
+        match lane {
+            0 => L::decode(key).map(|key| key.between()),
+            _ => R::decode(key).map(|key| key.between()),
+        }
+    }
     fn order(&self, other: &Self) -> Ordering {
         (self.0, self.1).cmp(&(other.0, other.1))
     }

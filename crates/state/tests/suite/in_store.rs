@@ -1,12 +1,13 @@
 //! Sums, registers and groups that live in a store: what an instance asks, what the store answers, and what it makes of a call.
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::cell::Cell;
 use std::rc::Rc;
 
 use asterism_state::{
-    Addition, Builder, Context, Counter, Counters, Fetch, Grouped, Identity, Key, LANE_SUM, Late,
-    ObjectSettings, Query, Register, Row, Sequencer, State, Table, Value, Vector, Wire, Writer,
-    state, write_sums,
+    Addition, BiMap, Builder, Context, Counter, Counters, Fetch, Grouped, Identity, Key, LANE_SUM,
+    Late, ObjectSettings, Query, Register, Row, Sequencer, State, Table, Value, Vector, Wire,
+    Writer, hash, state, write_sums,
 };
 
 use crate::both::Both;
@@ -370,4 +371,54 @@ fn an_entry_is_kept_under_the_key_that_was_asked_for_until_it_is_dropped() {
     Fetch::keep(&mut both.instance.members, 1, 7_u16.hash(seed), &answer);
     both.instance.members.drop_kept(0, query.hash);
     assert!(!is_kept(&mut both));
+}
+
+/// What is one host's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire, Key)]
+#[key(between = Self::hosts)]
+struct OfHost(u8);
+
+impl OfHost {
+    fn hosts(&self) -> (IpAddr, IpAddr) {
+        let host = Ipv4Addr::new(10, 0, 0, self.0);
+        (host.into(), Ipv4Addr::LOCALHOST.into())
+    }
+}
+
+#[state]
+struct InShards {
+    names: BiMap<OfHost, (OfHost, OfHost)>,
+    hosts: BiMap<OfHost, OfHost>,
+}
+
+#[test]
+fn a_two_way_map_is_by_conversation_if_both_keys_are() {
+    const SEED: u64 = 5;
+    let sequencer = Sequencer::Own(Cell::new(0));
+    let context = Rc::new(Context::new(Identity::alone(), sequencer, SEED, vec![]));
+    let builder = Builder::new(context, |_| ObjectSettings::REMOTE);
+    let state = InShards {
+        names: builder.table("names", 16, &[600]),
+        hosts: builder.table("hosts", 16, &[600]),
+    };
+    let objects = [0, 1].map(|number| state.object(number).expect("an object"));
+    assert_eq!(
+        objects.map(|object| object.is_by_conversation()),
+        [false, true],
+        "a pair of keys is no key that says it"
+    );
+    for (lane, key) in [(0, [7]), (1, [9])] {
+        let query = |key| Query {
+            object: 1,
+            lane,
+            hash: 0,
+            key,
+            conversation: 0,
+        };
+        let (one, other) = OfHost(key[0]).hosts();
+        let expected = hash::conversation(one, other, SEED);
+        let of = |key| objects[1].conversation_of(&query(key), SEED);
+        assert_eq!(of(&key), Some(expected));
+        assert_eq!((of(&[]), of(&[1, 2])), (None, None), "no key");
+    }
 }
