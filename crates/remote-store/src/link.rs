@@ -20,7 +20,7 @@ use crate::primary::{Found, Notice, Primary};
 use crate::statistics::{AwayReason, StoreStatistics};
 
 /// How long an instance sleeps at most while it waits for replies: they wake nobody.
-const LOOK: Duration = Duration::from_micros(50);
+pub(crate) const LOOK: Duration = Duration::from_micros(50);
 /// The same while nothing is waited for.
 const LOOK_IDLE: Duration = Duration::from_secs(1);
 /// The same while a connection is away.

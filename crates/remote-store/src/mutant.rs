@@ -65,6 +65,14 @@ asterism_mutant::planted! {
     ShardOfAnother,
     /// Whether a shard has the keys that it is asked for nobody looks at (state of one key in two places).
     ShardUnchecked,
+    /// What one shard answered is looked for at the next one (an answer that nobody gets).
+    EventOfAnotherShard,
+    /// Of the entries that are not so any more only the first shard's are dropped (a second cache that some invalidate).
+    FirstShardDrops,
+    /// Replies of a shard are taken once the one before has answered all that it was asked (a server that is away, and all wait).
+    ShardHoldsUpAll,
+    /// Each shard has room for all entries of a table (a limit that is counted by each of several servers).
+    WholeRoomInEachShard,
     /// A new connection asks which replicas have what another one wrote (`WAIT` is about its own writes).
     WaitWithoutWrite,
 }

@@ -7,7 +7,7 @@ use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_state::{Query, Tick, Ticket, Transaction};
 
-use crate::link::{RemoteConfig, RemoteStore};
+use crate::link::{LOOK, RemoteConfig, RemoteStore};
 use crate::mutant::{self, Mutant};
 use crate::network::Network;
 use crate::shards::Shards;
@@ -74,6 +74,14 @@ impl<S: ShardStore> ShardedStore<S> {
         };
         &mut self.stores[place]
     }
+
+    /// A planted bug: the shard whose events are taken has not answered all that it was asked.
+    fn holds_up_all(&self, now: Time) -> bool {
+        mutant::active(Mutant::ShardHoldsUpAll) && {
+            let due = self.stores[self.taking].next_due();
+            due.is_some_and(|due| due <= now + LOOK)
+        }
+    }
 }
 
 impl<S: ShardStore> Store for ShardedStore<S> {
@@ -107,7 +115,12 @@ impl<S: ShardStore> Store for ShardedStore<S> {
     }
 
     fn next_dropped(&mut self) -> Option<Dropped> {
-        self.stores.iter_mut().find_map(Store::next_dropped)
+        let count = match mutant::active(Mutant::FirstShardDrops) {
+            true => 1,
+            false => self.stores.len(),
+        };
+        let mut stores = self.stores.iter_mut().take(count);
+        stores.find_map(Store::next_dropped)
     }
 
     fn was_kept(&mut self, calls: u64) {
@@ -131,7 +144,11 @@ impl<S: ShardStore> Store for ShardedStore<S> {
     fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
         while self.taken < self.stores.len() {
             if self.stores[self.taking].take_event(now) {
-                return self.stores[self.taking].event();
+                let next = usize::from(mutant::active(Mutant::EventOfAnotherShard));
+                return self.stores[(self.taking + next) % self.stores.len()].event();
+            }
+            if self.holds_up_all(now) {
+                return None;
             }
             self.taking = (self.taking + 1) % self.stores.len();
             self.taken += 1;
@@ -141,7 +158,9 @@ impl<S: ShardStore> Store for ShardedStore<S> {
 
     fn send(&mut self, now: Time) {
         // The next turn begins with another one, so that none waits for the events of the rest each time.
-        self.taking = (self.taking + 1) % self.stores.len();
+        if !self.holds_up_all(now) {
+            self.taking = (self.taking + 1) % self.stores.len();
+        }
         self.taken = 0;
         self.stores.iter_mut().for_each(|store| store.send(now));
     }

@@ -58,6 +58,11 @@ impl Read {
     }
 }
 
+/// Whether a shard has room for its part alone.
+fn has_a_part() -> bool {
+    !mutant::active(Mutant::WholeRoomInEachShard)
+}
+
 /// Whether nobody looks at whose keys a shard is asked for.
 fn is_unchecked() -> bool {
     mutant::active(Mutant::ShardUnchecked)
@@ -144,7 +149,8 @@ impl<F: NetworkFunction> Workbench<F> {
     /// Entries that an object may have here: of several shards each has room for an equal part.
     pub(crate) fn capacity(&self, object: u8) -> u64 {
         let whole = self.object(object).map_or(0, |object| object.capacity());
-        let shards = self.shard.as_ref().map_or(1, |shard| shard.all.count());
+        let shard = self.shard.as_ref().filter(|_| has_a_part());
+        let shards = shard.map_or(1, |shard| shard.all.count());
         u64::from(whole).div_ceil(shards as u64)
     }
 

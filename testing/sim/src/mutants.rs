@@ -19,7 +19,7 @@ use crate::functions::{nth_holding_seed, run_functions_seed};
 use crate::inheritance;
 use crate::moves;
 use crate::orchestrator::run_orchestrator_seed;
-use crate::remote::run_remote_seed;
+use crate::remote::{nth_sharded_seed, run_remote_seed};
 use crate::runs::run_seed;
 use crate::stores::run_store_seed;
 use crate::trace::Trace;
@@ -210,9 +210,9 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
-/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a store of several shards, a cluster of stores, or a primary
+/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets add to, a cluster of stores, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 15] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 13] = [
     remote_store::Mutant::AddedBeforeExec,
     remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
@@ -223,11 +223,19 @@ const IN_THE_REMOTE_STORE: [remote_store::Mutant; 15] = [
     remote_store::Mutant::OneBucketRead,
     remote_store::Mutant::RefusedAdditionShipped,
     remote_store::Mutant::ReplicaNotAwaited,
-    remote_store::Mutant::ShardOfAnother,
-    remote_store::Mutant::ShardUnchecked,
     remote_store::Mutant::SumsGivenOutForEver,
     remote_store::Mutant::UsedSinceEnded,
     remote_store::Mutant::WaitWithoutWrite,
+];
+
+/// Planted bugs of a store of several shards: only seeds that have one are run.
+const OF_SHARDS: [remote_store::Mutant; 6] = [
+    remote_store::Mutant::EventOfAnotherShard,
+    remote_store::Mutant::FirstShardDrops,
+    remote_store::Mutant::ShardHoldsUpAll,
+    remote_store::Mutant::ShardOfAnother,
+    remote_store::Mutant::ShardUnchecked,
+    remote_store::Mutant::WholeRoomInEachShard,
 ];
 
 /// Planted bugs of entries of a store that stay at an instance: tests of the remote store find them.
@@ -339,6 +347,7 @@ impl Planted {
             }
             Planted::State(mutant) if OF_MOVES.0.contains(&mutant) => moves::nth_seed(number),
             Planted::Engine(mutant) if OF_MOVES.1.contains(&mutant) => moves::nth_seed(number),
+            Planted::RemoteStore(mutant) if OF_SHARDS.contains(&mutant) => nth_sharded_seed(number),
             _ if self.is_of_holding() => nth_holding_seed(number),
             _ => number,
         }

@@ -520,7 +520,11 @@ fn a_function_whose_keys_are_of_other_conversations_is_found_out() {
 
 /// A table has room for its capacity over all shards together.
 #[test]
-fn a_shard_has_room_for_its_part() {
+fn each_shard_has_room_for_its_part() {
+    a_shard_has_room_for_its_part();
+}
+
+pub(crate) fn a_shard_has_room_for_its_part() {
     let stores = embedded(2);
     let mut config = FirewallConfig {
         rules: read_rules("allow any on inside\n").expect("good rules"),
@@ -555,7 +559,8 @@ fn two_shards_of_one_server_have_keys_of_their_own() {
 
 /// Those that planted bugs are tried with.
 #[cfg(asterism_mutants)]
-pub(crate) const TESTS: [fn(); 2] = [
+pub(crate) const TESTS: [fn(); 3] = [
     flows_are_in_the_shards_of_their_conversations,
+    a_shard_has_room_for_its_part,
     keys_of_other_conversations_are_refused_and_counted,
 ];

@@ -1,124 +1,159 @@
-//! A host's end of the store: the shipped client and its connections, and what the oracle is to know of its calls.
+//! Hosts: an instance of the ledger each, and its clients of the store.
 
-use asterism_engine::{Attempt, Dropped, Store, StoreEvent};
-use asterism_function::testkit::RecordedCalls;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asterism_engine::{Instance, InstanceParts, Store};
+use asterism_function::Reason;
+use asterism_function::testkit::{Recorded, RecordedCalls, SEED, START_TICK};
+use asterism_io::frame::FramePool;
 use asterism_placement::Time;
-use asterism_remote_store::RemoteStore;
-use asterism_state::{Query, Tick, Ticket, Transaction};
+use asterism_remote_store::{
+    CacheConfig, ClientConfig, RemoteConfig, RemoteStore, ShardedStore, StoreStatistics,
+};
 
-use super::ledger::Ledger;
-use super::network::{Incarnation, Links, Shared};
+use super::division::Division;
+use super::ends::{HostEnd, ShardEnd};
+use super::ledger::{self, Ledger, OBJECTS};
+use super::links::Links;
+use super::network::{Incarnation, Shared, addresses};
+use super::plan::{Ack, Keeps, RemotePlan};
+use crate::stores::Outside;
 
-/// How often a host that waits looks at its connections, besides when something comes.
-const LOOK_US: u64 = 500;
+/// Buffers for frames of a host.
+const FRAMES: usize = 2_048;
+/// Ports that packets leave by.
+const PORTS: u16 = 2;
+/// Answers that a client keeps: fewer than there are keys, in some seeds.
+const KEPT: [usize; 2] = [6, 256];
 
-pub(super) struct HostEnd {
-    pub(super) host: Incarnation,
-    pub(super) store: RemoteStore<Ledger, Links>,
-    pub(super) shared: Shared,
+/// A host of one instance, with a client of each shard.
+pub(super) struct Host {
+    pub(super) incarnation: Incarnation,
+    pub(super) instance: Option<Instance<Recorded<Ledger>>>,
+    /// Routers send it packets.
+    pub(super) is_routed: bool,
+    pub(super) paused: Time,
     pub(super) calls: RecordedCalls,
-    pub(super) now: Time,
+    pub(super) outside: Outside,
+    /// Of each shard.
+    pub(super) statistics: Vec<Arc<StoreStatistics>>,
 }
 
-impl Store for HostEnd {
-    fn set_tick(&mut self, tick: Tick) {
-        self.store.set_tick(tick);
-    }
-
-    fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
-        self.store.ask(ticket, query, now);
-    }
-
-    fn answer_at_once(&mut self, query: Query<'_>, now: Time, out: &mut Vec<u8>) -> bool {
-        self.store.answer_at_once(query, now, out)
-    }
-
-    fn may_keep(&self) -> bool {
-        self.store.may_keep()
-    }
-
-    fn keeps(&mut self, now: Time) -> bool {
-        self.store.keeps(now)
-    }
-
-    fn next_dropped(&mut self) -> Option<Dropped> {
-        self.store.next_dropped()
-    }
-
-    fn counts_kept(&self) -> bool {
-        true
-    }
-
-    fn was_kept(&mut self, calls: u64) {
-        self.store.was_kept(calls);
-        let serial = self.calls.last_serial();
-        let serial = serial.expect("a call that ended was answered so");
-        let mut net = self.shared.net();
-        let done = net.done.entry(self.host).or_default();
-        done.was_kept.insert(serial);
-    }
-
-    fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
-        let mut net = self.shared.net();
-        let done = net.done.entry(self.host).or_default();
-        done.undecided.insert(attempt);
-        done.called.entry(attempt).or_insert_with(|| {
-            let call = self.calls.take_last_staged();
-            let call = call.expect("a transaction is that of a call that ended");
-            (call, transaction.clone())
-        });
-        drop(net);
-        self.store.commit(attempt, transaction, now);
-    }
-
-    fn read_alone(&mut self, transaction: &Transaction) {
-        let serial = self.calls.last_serial();
-        let serial = serial.expect("a call that ended read it");
-        let mut net = self.shared.net();
-        let done = net.done.entry(self.host).or_default();
-        done.read_alone.insert(serial, transaction.clone());
-    }
-
-    fn forget(&mut self, attempt: Attempt) {
-        let mut net = self.shared.net();
-        let done = net.done.entry(self.host).or_default();
-        done.undecided.remove(&attempt);
-        drop(net);
-        self.store.forget(attempt);
-    }
-
-    fn next_event(&mut self, now: Time) -> Option<StoreEvent<'_>> {
-        let event = self.store.next_event(now)?;
-        if let StoreEvent::Decision { attempt, .. } = event {
-            let mut net = self.shared.net();
-            let done = net.done.entry(self.host).or_default();
-            done.undecided.remove(&attempt);
+impl Host {
+    /// One begins, with nothing of its own.
+    pub(super) fn begin(
+        (plan, division): (&RemotePlan, &Division),
+        host: Incarnation,
+        shared: &Shared,
+        now: Time,
+    ) -> Self {
+        let (calls, outside) = (RecordedCalls::default(), Outside::default());
+        let (of_host, shared) = (calls.clone(), shared.clone());
+        let ledger = Ledger::new(plan);
+        let places = 0..division.count();
+        let statistics: Vec<Arc<StoreStatistics>> =
+            places.clone().map(|_| Arc::default()).collect();
+        let configs = places.map(|place| config((plan, division), host, place));
+        let each: Vec<_> = configs.zip(statistics.iter().cloned()).collect();
+        let shards = division.shards().cloned();
+        let make = move || -> Box<dyn Store> {
+            let end = |(shard, (config, statistics)): (usize, (RemoteConfig, _))| ShardEnd {
+                host,
+                client: {
+                    let shared = shared.clone();
+                    let links = Links {
+                        shared,
+                        host,
+                        shard,
+                    };
+                    RemoteStore::over(links, &ledger, &config, statistics)
+                },
+                shared: shared.clone(),
+            };
+            let mut ends = each.into_iter().enumerate().map(end);
+            let store: Box<dyn Store> = match (shards, ends.next()) {
+                (Some(shards), first) => {
+                    let ends = first.into_iter().chain(ends);
+                    Box::new(ShardedStore::of(shards, ends.collect()))
+                }
+                (None, Some(only)) => Box::new(only),
+                (None, None) => unreachable!("a store is at least one shard"),
+            };
+            Box::new(HostEnd {
+                host,
+                store,
+                shared,
+                calls: of_host,
+                now,
+            })
+        };
+        let parts = InstanceParts::alone(SEED)
+            .with_tick_at_zero(START_TICK)
+            .with_store(make);
+        let pool = FramePool::new(FRAMES).expect("memory for frames");
+        let ports = (0..PORTS).map(|port| outside.port(port)).collect();
+        let recorded = Arc::new(Recorded::new(ledger, calls.clone()));
+        let mut instance = parts.start(recorded, ledger::settings, pool, ports);
+        instance.turn(now);
+        Self {
+            incarnation: host,
+            instance: Some(instance),
+            is_routed: true,
+            paused: Time::ZERO,
+            calls,
+            outside,
+            statistics,
         }
-        Some(event)
     }
 
-    fn send(&mut self, now: Time) {
-        self.now = now;
-        self.store.send(now);
-        let mut net = self.shared.net();
-        let (mut is_executing, mut is_ending) = (false, false);
-        for tried in self.store.client().tries() {
-            is_executing |= !tried.transactions.is_empty();
-            is_ending |= tried.transactions.is_empty();
-            net.note_try(self.host, &tried);
-        }
-        let done = net.done.entry(self.host).or_default();
-        (done.is_executing, done.is_ending) = (is_executing, is_ending);
+    pub(super) fn next_due(&self) -> Option<Time> {
+        let instance = self.instance.as_ref()?;
+        Some(instance.next_due().max(self.paused))
     }
 
-    fn next_due(&self) -> Option<Time> {
-        let due = self.store.next_due()?;
-        if due <= self.now {
-            return Some(due);
-        }
-        let looks = due.max(self.now + core::time::Duration::from_micros(LOOK_US));
-        let comes = self.shared.net().next_for_us(self.host);
-        let comes = comes.map(Time::from_micros).filter(|at| *at > self.now);
-        Some(comes.map_or(looks, |comes| comes.min(looks)))
+    pub(super) fn given_up(&self) -> u64 {
+        let instance = self.instance.as_ref();
+        instance.map_or(0, |instance| {
+            instance.tally().dropped(Reason::ParkedTooLong)
+        })
+    }
+
+    /// Reads and transactions of keys that another shard has.
+    pub(super) fn misplaced(&self) -> u64 {
+        let all = self.statistics.iter();
+        all.map(|one| one.snapshot().tally.misplaced).sum()
+    }
+}
+
+/// The client of a shard.
+fn config(
+    (plan, division): (&RemotePlan, &Division),
+    host: Incarnation,
+    place: usize,
+) -> RemoteConfig {
+    let cache = CacheConfig {
+        entries: KEPT[(plan.seed / 3 % 2) as usize],
+        staleness: plan.staleness,
+        staleness_away: Duration::ZERO,
+        has_filter: plan.keeps == Keeps::AnswersAndKeys,
+    };
+    let client = ClientConfig {
+        function: division.function(place),
+        client: format!("0.{}", host),
+        seed: SEED,
+        objects: OBJECTS,
+        commit_pipes: plan.commit_pipes,
+        cache: (plan.keeps != Keeps::Nothing).then_some(cache),
+        shard: division.shard(place),
+    };
+    let [first, ..] = addresses(place)[..] else {
+        unreachable!("a shard has servers");
+    };
+    RemoteConfig {
+        addresses: addresses(place),
+        waits_for_replica: plan.ack == Ack::Replica,
+        timeout: plan.timeout,
+        ..RemoteConfig::new(first, client)
     }
 }

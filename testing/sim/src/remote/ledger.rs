@@ -3,23 +3,45 @@
 //!
 //! A packet counts an account and its flow up, hands a token on, and has its flow stay as a guest, of which a sum in the store counts those
 //! of each room. It takes with it what it read. Others only look, at one key or at two. There is one account more than there is room for.
+//!
+//! All that packets of one client read and write is that client's, so that a store of several shards can have it. A store without shards has
+//! one client alone.
+
+use core::net::{IpAddr, Ipv4Addr};
 
 use asterism_function::{
-    Ask, BiMap, Builder, Endpoint, Flow4, Late, Map, NetworkFunction, PortNumber, Protocol, Reason,
-    Value, Vector, Verdict, Wire, build, state,
+    Ask, BiMap, Builder, Endpoint, Flow4, Key, Late, Map, NetworkFunction, PortNumber, Protocol,
+    Reason, Value, Vector, Verdict, Wire, build, state,
 };
 use asterism_state::{ObjectSettings, Single};
 
 use super::plan::RemotePlan;
 use crate::scenario::Draws;
 
-/// Accounts, which are one too many, and tokens.
+/// Accounts, of which there is one more, and tokens.
 const ACCOUNTS: u32 = 4;
+/// Accounts of a client, where there are several clients, and for how many accounts of a shard there is room: for one too few.
+const ACCOUNTS_OF_CLIENT: u32 = 2;
+const ROOM_OF_SHARD: u32 = ACCOUNTS_OF_CLIENT * CLIENTS_OF_SHARD as u32 - 1;
+/// Room for all accounts.
+const ROOM: u32 = 1 << 8;
+/// Clients whose conversations each shard has.
+pub(super) const CLIENTS_OF_SHARD: usize = 2;
+/// The one to which all clients talk.
+const SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// Where the last byte of a client's address is in a packet, and that of the first client.
+const CLIENT: usize = 29;
+const FIRST_CLIENT: u8 = 1;
+/// The flow of packets that stray.
+const STRAYS_FLOW: u32 = 2_000;
 /// The port of the first flow.
 const FIRST_PORT: u16 = 1_000;
 /// Flows that packets are of at a time: all the while one ends and another one begins, each after so many packets.
 const FLOWS: u64 = 10;
 const PACKETS_PER_FLOW: u32 = 6;
+/// The same where flows are few.
+const FLOWS_FEW: u64 = 4;
+const PACKETS_PER_FLOW_FEW: u32 = 16;
 /// Rooms of guests.
 pub(super) const ROOMS: u32 = 3;
 /// Seconds after which a guest ends that no packet is of.
@@ -47,10 +69,61 @@ pub(super) enum Does {
     Compares,
     /// Its guest goes.
     Leaves,
+    /// It reads an entry of another shard's client.
+    Strays,
+    /// It reads nothing, and writes an entry of such a client.
+    StraysBlindly,
 }
 
 impl Does {
-    const ALL: [Self; 4] = [Self::Writes, Self::Looks, Self::Compares, Self::Leaves];
+    const ALL: [Self; 6] = [
+        Self::Writes,
+        Self::Looks,
+        Self::Compares,
+        Self::Leaves,
+        Self::Strays,
+        Self::StraysBlindly,
+    ];
+}
+
+/// What an entry is found by: a number, and in the upper byte the client whose packets alone read and write it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Wire)]
+pub(super) struct Name(pub(super) u32);
+
+impl Name {
+    pub(super) fn new(client: u8, number: u32) -> Self {
+        Self(u32::from(client) << 24 | number & 0xFF_FFFF)
+    }
+
+    /// Of a row as it is written.
+    pub(super) fn of_row(row: &[u8]) -> Self {
+        Self(row.first_chunk().map_or(0, |&row| u32::from_le_bytes(row)))
+    }
+
+    fn client(self) -> u8 {
+        (self.0 >> 24) as u8
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.0 & 0xFF_FFFF
+    }
+}
+
+/// As a number is: the entries of the first client are found as if numbers were their keys.
+impl Key for Name {
+    const IS_OF_CONVERSATION: bool = true;
+    fn hash(&self, seed: u64) -> u64 {
+        self.0.hash(seed)
+    }
+    fn between(&self) -> Option<(IpAddr, IpAddr)> {
+        Some(ends(self.client()))
+    }
+}
+
+/// The two addresses of a client's packets.
+pub(super) fn ends(client: u8) -> (IpAddr, IpAddr) {
+    let client = Ipv4Addr::new(10, 0, 0, FIRST_CLIENT + client);
+    (client.into(), SERVER.into())
 }
 
 /// How often.
@@ -60,27 +133,53 @@ pub(super) struct Count(u32);
 /// The function.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ledger {
-    /// There is room for all accounts, also while several packets are to add one. Where a failover takes some away it must be so: that there was no room is a read of what the packet
-    /// does not write, which may be otherwise by the time at which the store commits.
-    has_room: bool,
+    /// For how many accounts there is room: for all, also while several packets are to add one, where a failover takes some away. It must be so: that there was no room is a read
+    /// of what the packet does not write, which may be otherwise by the time at which the store commits.
+    room: u32,
+    clients: u32,
 }
 
 impl Ledger {
     pub(super) fn new(plan: &RemotePlan) -> Self {
+        let shards = plan.shards.len() as u32;
+        let fails = plan.shards.iter().any(|shard| !shard.failovers.is_empty());
         Self {
-            has_room: !plan.failovers.is_empty(),
+            room: match (fails, shards) {
+                (true, _) => ROOM,
+                (false, 1) => ACCOUNTS,
+                (false, _) => ROOM_OF_SHARD * shards,
+            },
+            clients: plan.clients.len() as u32,
         }
+    }
+
+    /// The same in one of several shards, each of which has room for an equal part.
+    pub(super) fn in_shard_of(self, shards: usize) -> Self {
+        Self {
+            room: self.room.div_ceil(shards as u32),
+            ..self
+        }
+    }
+
+    /// The account of a flow, and the one behind it.
+    fn accounts(self, flow: u32) -> [u32; 2] {
+        let count = match self.clients {
+            1 => ACCOUNTS + 1,
+            _ => ACCOUNTS_OF_CLIENT,
+        };
+        let account = flow / self.clients % count;
+        [account, (account + 1) % count]
     }
 }
 
 /// What the hosts have in the store.
 #[state]
 pub(super) struct Books {
-    accounts: Map<u32, Count>,
-    flows: Map<u32, Count>,
+    accounts: Map<Name, Count>,
+    flows: Map<Name, Count>,
     /// Which packet has which token, by its number; of some packets two have the same, and one of them is found by it.
-    tokens: BiMap<u32, u32>,
-    guests: Map<u32, Count>,
+    tokens: BiMap<Name, Name>,
+    guests: Map<Name, Count>,
     rooms: Vector,
 }
 
@@ -89,13 +188,12 @@ impl NetworkFunction for Ledger {
 
     fn state(&self, builder: &Builder) -> Books {
         builder.writing(5, &[]);
-        let room = if self.has_room { 1 << 8 } else { ACCOUNTS };
-        let accounts = builder.table("accounts", room, &[LONG_S]);
+        let accounts = builder.table("accounts", self.room, &[LONG_S]);
         let flows = builder.table("flows", 1 << 8, &[LONG_S]);
         let tokens = builder.table("tokens", 1 << 10, &[LONG_S]);
         let mut guests = builder.table("guests", 1 << 8, &[IDLE_S]);
         let mut rooms = builder.own_vector("rooms", ROOMS);
-        guests.counted_in(&mut rooms, |guest: &Single<u32>| guest.0 % ROOMS);
+        guests.counted_in(&mut rooms, |guest: &Single<Name>| guest.0.number() % ROOMS);
         Books {
             accounts,
             flows,
@@ -107,18 +205,21 @@ impl NetworkFunction for Ledger {
 
     fn packet(&self, ask: Ask<'_, Books>) -> Result<Verdict, Late> {
         let (number, does) = read(ask.packet().bytes());
+        let other = ask.packet().bytes().get(PAYLOAD + 5).copied();
         let Some(flow) = ask.packet().flow4() else {
             return Ok(Verdict::Drop(Reason::UnsupportedProtocol));
         };
+        let client = flow.source.octets()[3].saturating_sub(FIRST_CLIENT);
         let flow = u32::from(flow.source_port.saturating_sub(FIRST_PORT));
-        let account = flow % (ACCOUNTS + 1);
+        let of_client = |number| Name::new(client, number);
+        let [account, next] = self.accounts(flow).map(of_client);
+        let flow = of_client(flow);
         match does {
             Does::Looks => {
                 let known = ask.flows.get(&flow)?;
                 return shown(ask, [known.map(|known| known.value), None]);
             }
             Does::Compares => {
-                let next = (account + 1) % (ACCOUNTS + 1);
                 let both = ask.all((ask.accounts.get(&account), ask.accounts.get(&next)))?;
                 let counts = [both.0, both.1].map(|known| known.map(|known| known.value));
                 return shown(ask, counts);
@@ -132,9 +233,26 @@ impl NetworkFunction for Ledger {
                 act.packet.set_source_port(u16::from(guest.is_some()));
                 return Ok(Verdict::Forward(PortNumber(0)));
             }
+            Does::Strays => {
+                let known = ask
+                    .flows
+                    .entry(Name::new(other.unwrap_or_default(), number))?;
+                let mut act = ask.act()?;
+                act.flows.put(known, Count(number));
+                return Ok(Verdict::Forward(PortNumber(0)));
+            }
+            Does::StraysBlindly => {
+                let room = ask.tokens.vacancy()?;
+                let mut act = ask.act()?;
+                let astray = Name::new(other.unwrap_or_default(), number);
+                if let Some(room) = room {
+                    act.tokens.insert(room, (astray, astray), ());
+                }
+                return Ok(Verdict::Forward(PortNumber(0)));
+            }
             Does::Writes => {}
         }
-        let token = number % (ACCOUNTS + 1);
+        let token = of_client(number % (ACCOUNTS + 1));
         let counted = ask.all((
             ask.accounts.entry(account),
             ask.flows.entry(flow),
@@ -152,7 +270,7 @@ impl NetworkFunction for Ledger {
             act.tokens.remove(&holder);
         }
         if let Some(room) = room {
-            act.tokens.insert(room, (number, token), ());
+            act.tokens.insert(room, (of_client(number), token), ());
         }
         if !act.accounts.put(known, Count(count)) {
             return Ok(Verdict::Drop(Reason::TableFull));
@@ -203,11 +321,16 @@ pub(super) fn number_of(bytes: &[u8]) -> u32 {
     read(bytes).0
 }
 
-/// A packet of a flow.
-pub(super) fn packet(flow: u32, number: u32, does: Does) -> Vec<u8> {
-    let port = FIRST_PORT + flow as u16;
-    let source = Endpoint::new([10, 0, 0, 1].into(), port, Protocol::UDP);
-    let destination = Endpoint::new([192, 0, 2, 1].into(), 53, Protocol::UDP);
+/// A packet of the flow of a client that has this number.
+pub(super) fn packet(flow: Name, number: u32, does: Does) -> Vec<u8> {
+    packet_with(flow, number, (does, 0))
+}
+
+fn packet_with(flow: Name, number: u32, (does, other): (Does, u8)) -> Vec<u8> {
+    let port = FIRST_PORT + flow.number() as u16;
+    let client = Ipv4Addr::new(10, 0, 0, FIRST_CLIENT + flow.client());
+    let source = Endpoint::new(client, port, Protocol::UDP);
+    let destination = Endpoint::new(SERVER, 53, Protocol::UDP);
     let flow = Flow4 {
         source: source.address,
         destination: destination.address,
@@ -218,31 +341,72 @@ pub(super) fn packet(flow: u32, number: u32, does: Does) -> Vec<u8> {
     let mut payload = [0; 24];
     payload[..4].copy_from_slice(&number.to_be_bytes());
     payload[4] = does as u8;
+    payload[5] = other;
     let mut bytes = vec![0; 128];
     let length = build::flow4(&flow, &payload, &mut bytes);
     bytes.truncate(length.expect("a short packet fits"));
     bytes
 }
 
-/// The next packet that somebody sends; most only read, or as many write.
-pub(super) fn next(number: u32, reads_mostly: bool, draws: &mut Draws) -> Vec<u8> {
-    let flow = number / PACKETS_PER_FLOW + draws.within(0, FLOWS - 1) as u32;
-    let does = match (draws.within(0, 19), reads_mostly) {
-        (0..9, false) | (0..2, true) => Does::Writes,
-        (9..15, false) | (2..11, true) => Does::Looks,
-        (15..18, false) | (11..19, true) => Does::Compares,
-        _ => Does::Leaves,
+/// The next packet that one of these clients sends; most only read, or as many write.
+pub(super) fn next(number: u32, plan: &RemotePlan, draws: &mut Draws) -> Vec<u8> {
+    let (flows, packets) = match plan.is_steered {
+        true => (FLOWS_FEW, PACKETS_PER_FLOW_FEW),
+        false => (FLOWS, PACKETS_PER_FLOW),
     };
-    packet(flow, number, does)
+    let flow = number / packets + draws.within(0, flows - 1) as u32;
+    let draw = draws.within(0, 19);
+    let does = match plan.is_steered {
+        // Where flows are few there is something of each to read, again and again.
+        true if number < FLOWS_FEW as u32 || number % packets < 2 => Does::Writes,
+        true => match draw {
+            0..2 => Does::Writes,
+            2 => Does::Leaves,
+            _ => Does::Looks,
+        },
+        false => match (draw, plan.reads_mostly) {
+            (0..9, false) | (0..2, true) => Does::Writes,
+            (9..15, false) | (2..11, true) => Does::Looks,
+            (15..18, false) | (11..19, true) => Does::Compares,
+            _ => Does::Leaves,
+        },
+    };
+    let client = plan.clients[flow as usize % plan.clients.len()];
+    packet(Name::new(client, flow), number, does)
+}
+
+/// A packet of a client that reads or writes what is another client's.
+pub(super) fn stray(number: u32, [client, other]: [u8; 2], is_blind: bool) -> Vec<u8> {
+    let does = match is_blind {
+        true => Does::StraysBlindly,
+        false => Does::Strays,
+    };
+    packet_with(
+        Name::new(client, STRAYS_FLOW + number),
+        number,
+        (does, other),
+    )
+}
+
+/// The client of a packet.
+pub(super) fn client_of(bytes: &[u8]) -> u8 {
+    let last = bytes.get(CLIENT).copied();
+    last.unwrap_or_default().saturating_sub(FIRST_CLIENT)
+}
+
+/// Whether a packet only looks.
+pub(super) fn only_looks(bytes: &[u8]) -> bool {
+    matches!(read(bytes).1, Does::Looks | Does::Compares)
 }
 
 /// The guest of a packet that has it stay, or go.
-pub(super) fn guest_of(bytes: &[u8]) -> Option<(u32, bool)> {
+pub(super) fn guest_of(bytes: &[u8]) -> Option<(Name, bool)> {
     let port: [u8; 2] = *bytes.get(34..)?.first_chunk()?;
     let guest = u32::from(u16::from_be_bytes(port).saturating_sub(FIRST_PORT));
+    let guest = Name::new(client_of(bytes), guest);
     match read(bytes).1 {
         Does::Writes => Some((guest, true)),
         Does::Leaves => Some((guest, false)),
-        Does::Looks | Does::Compares => None,
+        _ => None,
     }
 }

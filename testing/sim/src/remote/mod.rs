@@ -5,15 +5,24 @@
 //! a reply, or fall silent; hosts die in every stage, pause, and are cut off; the primary dies or is demoted, and what its replica did
 //! not have is lost. Output and store must be those of one sequential box in the order in which the store made the transactions.
 //!
-//! Read first: `plan.rs` (a seed's decisions), `ledger.rs` (what hosts run), `network.rs` and `servers.rs` (what is between them),
-//! `oracle.rs` (what must hold).
+//! In some seeds the store has two or three shards, each with a primary, a replica and failovers of its own, and a sequential box for its
+//! own conversations.
+//!
+//! Read first: `plan.rs` (a seed's decisions), `ledger.rs` (what hosts run), `division.rs` (which shard has what), `network.rs` and `servers.rs`
+//! (what is between them), `oracle.rs` and `waits.rs` (what must hold).
 
+mod direction;
+mod division;
+mod ends;
 mod hosts;
+mod keys;
 mod ledger;
+mod links;
 mod network;
 mod oracle;
 mod plan;
 mod servers;
+mod waits;
 mod world;
 
 use std::ops::Range;
@@ -22,7 +31,7 @@ use crate::report::{Failure, Report};
 use crate::runs::{Options, Summary, run_many, unless_it_panics};
 use crate::trace::Trace;
 
-pub use plan::{Ack, Failover, Hiccup, HostDeath, Keeps, RemotePlan, Stage};
+pub use plan::{Ack, Failover, Hiccup, HiccupPlan, HostDeath, Keeps, RemotePlan, ShardPlan, Stage};
 
 /// Runs one seed. A panic of the product is a failure like any other.
 ///
@@ -30,6 +39,13 @@ pub use plan::{Ack, Failover, Hiccup, HostDeath, Keeps, RemotePlan, Stage};
 /// The first check that did not hold.
 pub fn run_remote_seed(seed: u64, trace: &mut Trace) -> Result<Report, Failure> {
     unless_it_panics(|| world::run(&RemotePlan::from_seed(seed), trace))
+}
+
+/// The seeds whose store has several shards, in their order.
+#[must_use]
+pub fn nth_sharded_seed(number: u64) -> u64 {
+    let mut seeds = (0..).filter(|&seed| RemotePlan::from_seed(seed).shards.len() > 1);
+    seeds.nth(number as usize).unwrap_or_default()
 }
 
 /// Runs all seeds of a range and adds them up, as [`run_seeds`](crate::run_seeds) does.

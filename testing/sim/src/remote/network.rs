@@ -4,16 +4,18 @@
     reason = "one thread runs all hosts of a seed, whose ends of the store must be `Send`"
 )]
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind, Read, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asterism_engine::Attempt;
 use asterism_function::testkit::RecordedCall;
-use asterism_remote_store::{AwayReason, Greeting, Network, Try};
+use asterism_remote_store::Try;
 use asterism_state::Transaction;
 
+use super::direction::Direction;
 use super::plan::RemotePlan;
 use super::servers::{Executed, Served, Server, UNBLOCKED};
 use crate::scenario::Draws;
@@ -22,7 +24,7 @@ use crate::scenario::Draws;
 pub(super) type Incarnation = u64;
 /// A connection's number.
 pub(super) type ConnectionId = u64;
-/// The store's servers.
+/// A shard's servers: those of the first one have the first numbers.
 const SERVERS: usize = 2;
 /// The port of the first one.
 const PORT: u16 = 6_379;
@@ -49,53 +51,9 @@ pub(super) struct HostDone {
     pub(super) was_kept: BTreeSet<u64>,
     /// Transactions that wait for a decision.
     pub(super) undecided: BTreeSet<Attempt>,
-    /// A try is under way, of transactions, or of the ends of entries.
+    /// A try is under way to some shard, of transactions, or of the ends of entries.
     pub(super) is_executing: bool,
     pub(super) is_ending: bool,
-}
-
-/// One direction: what is under way, in order, and when it comes.
-#[derive(Debug, Default)]
-struct Direction(VecDeque<(u64, Vec<u8>)>);
-
-impl Direction {
-    fn send(&mut self, at_us: u64, bytes: Vec<u8>) {
-        let last = self.0.back().map_or(0, |(at, _)| *at);
-        self.0.push_back((last.max(at_us), bytes));
-    }
-
-    fn take(&mut self, now_us: u64) -> Option<Vec<u8>> {
-        let is_here = self.0.front().is_some_and(|(at, _)| *at <= now_us);
-        is_here
-            .then(|| self.0.pop_front())
-            .flatten()
-            .map(|(_, bytes)| bytes)
-    }
-
-    fn next_due_us(&self) -> Option<u64> {
-        self.0.front().map(|(at, _)| *at)
-    }
-
-    fn later(&mut self, by_us: u64) {
-        self.0.iter_mut().for_each(|(at, _)| *at += by_us);
-    }
-
-    /// Only so many bytes of it come.
-    fn cut(&mut self, mut bytes: usize) {
-        let mut kept = VecDeque::new();
-        for (at, mut piece) in self.0.drain(..) {
-            piece.truncate(bytes);
-            bytes -= piece.len();
-            if !piece.is_empty() {
-                kept.push_back((at, piece));
-            }
-        }
-        self.0 = kept;
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.iter().map(|(_, piece)| piece.len()).sum()
-    }
 }
 
 /// A connection.
@@ -122,19 +80,21 @@ pub(super) struct Net {
     pub(super) now_us: u64,
     draws: Draws,
     delay_us: u64,
-    lag_us: u64,
+    /// Of each shard.
+    lags_us: Vec<u64>,
     pub(super) cut_of: u64,
-    pub(super) servers: [Server; SERVERS],
+    pub(super) servers: Vec<Server>,
     connections: BTreeMap<ConnectionId, Connection>,
     last: ConnectionId,
-    /// Until when nothing comes through to or from a host.
-    stalls: BTreeMap<Incarnation, u64>,
+    /// Until when nothing comes through between a host and a shard, and between any host and a shard.
+    stalls: BTreeMap<(Incarnation, usize), u64>,
+    away: Vec<u64>,
     /// Tries that were sent, by their pipes' keys and numbers.
     decided: BTreeMap<(Vec<u8>, Vec<u8>), Decided>,
     /// What hosts did.
     pub(super) done: BTreeMap<Incarnation, HostDone>,
-    /// Transactions that a primary has made and that nobody has judged.
-    pub(super) executed: Vec<Executed>,
+    /// Transactions that the primary of a shard has made and that nobody has judged.
+    pub(super) executed: Vec<(usize, Executed)>,
     /// Connections that were cut in the midst of something.
     pub(super) cuts: u64,
 }
@@ -150,16 +110,20 @@ impl Shared {
             server.has_others_keys(plan.others_keys);
             server
         };
+        let shards = &plan.shards;
         Self(Arc::new(Mutex::new(Net {
             now_us: 0,
             draws: Draws::new(plan.seed, 71),
             delay_us: plan.delay_us,
-            lag_us: plan.lag_us,
+            lags_us: shards.iter().map(|shard| shard.lag_us).collect(),
             cut_of: plan.cut_of,
-            servers: [server(false), server(true)],
+            servers: (0..SERVERS * shards.len())
+                .map(|number| server(number % SERVERS > 0))
+                .collect(),
             connections: BTreeMap::new(),
             last: 0,
             stalls: BTreeMap::new(),
+            away: vec![0; shards.len()],
             decided: BTreeMap::new(),
             done: BTreeMap::new(),
             executed: Vec::new(),
@@ -172,29 +136,57 @@ impl Shared {
     }
 }
 
-/// Where the servers are.
-pub(super) fn addresses() -> Vec<SocketAddr> {
+/// Where the servers of a shard are.
+pub(super) fn addresses(shard: usize) -> Vec<SocketAddr> {
     let address = |number: usize| SocketAddr::from(([192, 0, 2, 1 + number as u8], PORT));
-    (0..SERVERS).map(address).collect()
+    servers(shard).map(address).collect()
+}
+
+/// The numbers of the servers of a shard, of which the first one is its primary at first.
+pub(super) fn servers(shard: usize) -> Range<usize> {
+    SERVERS * shard..SERVERS * (shard + 1)
+}
+
+/// The other server of the same shard.
+pub(super) fn other(server: usize) -> usize {
+    server ^ 1
+}
+
+/// Of which shard a server is.
+fn shard_of(server: usize) -> usize {
+    server / SERVERS
 }
 
 impl Net {
-    fn arrives_us(&mut self, host: Incarnation) -> u64 {
+    /// Until when nothing comes through between a host and a shard.
+    fn stalled_until_us(&self, host: Incarnation, shard: usize) -> u64 {
+        let own = self.stalls.get(&(host, shard)).copied();
+        own.unwrap_or_default().max(self.away[shard])
+    }
+
+    pub(super) fn arrives_us(&mut self, host: Incarnation, shard: usize) -> u64 {
         let delay_us = self.delay_us + self.draws.within(0, self.delay_us);
-        let stalled_us = self.stalls.get(&host).copied().unwrap_or_default();
-        (self.now_us + delay_us).max(stalled_us)
+        (self.now_us + delay_us).max(self.stalled_until_us(host, shard))
+    }
+
+    /// What comes by replication, or about it, comes then.
+    fn replicated_us(&mut self, server: usize) -> u64 {
+        let lag_us = self.lags_us[shard_of(server)];
+        self.now_us + self.draws.within(lag_us / 4, lag_us)
     }
 
     fn is_cut_now(&mut self) -> bool {
         self.cut_of > 0 && self.draws.within(1, self.cut_of) == 1
     }
 
-    fn connect(&mut self, host: Incarnation, address: SocketAddr) -> Option<ConnectionId> {
-        let server = addresses().iter().position(|one| *one == address)?;
-        let is_stalled = self
-            .stalls
-            .get(&host)
-            .is_some_and(|until| *until > self.now_us);
+    pub(super) fn connect(
+        &mut self,
+        (host, shard): (Incarnation, usize),
+        address: SocketAddr,
+    ) -> Option<ConnectionId> {
+        let mut all = servers(shard).zip(addresses(shard));
+        let (server, _) = all.find(|(_, one)| *one == address)?;
+        let is_stalled = self.stalled_until_us(host, shard) > self.now_us;
         if self.servers[server].is_dead || is_stalled {
             return None;
         }
@@ -214,14 +206,20 @@ impl Net {
         Some(self.last)
     }
 
-    fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
+    /// The login is over.
+    pub(super) fn is_greeted(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.is_instant = false;
+        }
+    }
+
+    pub(super) fn write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Err(ErrorKind::BrokenPipe.into());
         };
-        let host = connection.host;
+        let (host, server) = (connection.host, connection.server);
         if connection.is_instant {
             connection.served.received.extend(bytes);
-            let server = connection.server;
             self.serve(id, server);
             return Ok(bytes.len());
         }
@@ -234,24 +232,24 @@ impl Net {
         while rest.len() > PIECE_BYTES && self.draws.percent(30) {
             let at = self.draws.within(1, rest.len() as u64 - 1) as usize;
             let (piece, behind) = rest.split_at(at);
-            self.send(id, host, piece);
+            self.send(id, (host, server), piece);
             rest = behind;
         }
-        self.send(id, host, rest);
+        self.send(id, (host, server), rest);
         if self.is_cut_now() {
             self.cut(id);
         }
         Ok(bytes.len())
     }
 
-    fn send(&mut self, id: ConnectionId, host: Incarnation, bytes: &[u8]) {
-        let at_us = self.arrives_us(host);
+    fn send(&mut self, id: ConnectionId, (host, server): (Incarnation, usize), bytes: &[u8]) {
+        let at_us = self.arrives_us(host, shard_of(server));
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.to_server.send(at_us, bytes.to_vec());
         }
     }
 
-    fn read(&mut self, id: ConnectionId, room: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, id: ConnectionId, room: &mut [u8]) -> io::Result<usize> {
         let now_us = self.now_us;
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(0);
@@ -270,7 +268,7 @@ impl Net {
     }
 
     /// The host does not use it any more.
-    fn leave(&mut self, id: ConnectionId) {
+    pub(super) fn leave(&mut self, id: ConnectionId) {
         let late_us = match self.draws.within(0, 2) {
             0 => 0,
             _ => self.draws.within(0, LATE_US),
@@ -318,29 +316,30 @@ impl Net {
         self.cuts += 1;
     }
 
-    /// All connections of a host, or to a server, end.
-    pub(super) fn cut_all(&mut self, host: Option<Incarnation>, server: Option<usize>) {
-        let all = self.connections.iter().filter(|(_, connection)| {
-            host.is_none_or(|host| connection.host == host)
-                && server.is_none_or(|server| connection.server == server)
-        });
+    /// All connections of a host to a shard end.
+    pub(super) fn cut_all(&mut self, host: Incarnation, shard: usize) {
+        self.cut_those(|one| one.host == host && shard_of(one.server) == shard);
+    }
+
+    fn cut_those(&mut self, is_it: impl Fn(&Connection) -> bool) {
+        let all = self.connections.iter().filter(|(_, one)| is_it(one));
         let all: Vec<ConnectionId> = all.map(|(id, _)| *id).collect();
         for id in all {
             self.cut(id);
         }
     }
 
-    /// Nothing comes through for a host until then.
-    pub(super) fn stall(&mut self, host: Incarnation, until_us: u64) {
-        self.stalls.insert(host, until_us);
+    /// Nothing comes through between a host, or any, and a shard until then.
+    pub(super) fn stall(&mut self, host: Option<Incarnation>, shard: usize, until_us: u64) {
+        match host {
+            Some(host) => _ = self.stalls.insert((host, shard), until_us),
+            None => self.away[shard] = until_us,
+        }
         for connection in self.connections.values_mut() {
-            if connection.host == host {
-                for direction in [&mut connection.to_server, &mut connection.to_host] {
-                    direction
-                        .0
-                        .iter_mut()
-                        .for_each(|(at, _)| *at = (*at).max(until_us));
-                }
+            let is_it = host.is_none_or(|host| connection.host == host);
+            if is_it && shard_of(connection.server) == shard {
+                connection.to_server.not_before(until_us);
+                connection.to_host.not_before(until_us);
             }
         }
     }
@@ -348,7 +347,7 @@ impl Net {
     /// The session is over once nothing is under way to it.
     fn end_if_over(&mut self, id: ConnectionId) {
         let is_over = self.connections.get(&id).is_some_and(|connection| {
-            let is_served = connection.to_server.0.is_empty();
+            let is_served = connection.to_server.is_empty();
             connection.is_left && is_served && connection.served.waits.is_none()
         });
         if is_over && let Some(connection) = self.connections.remove(&id) {
@@ -371,7 +370,9 @@ impl Net {
         server_at.advance(now_us);
         let before = server_at.offset;
         let done = server_at.serve(&mut connection.served, now_us);
-        self.executed.extend(done.executed);
+        let executed = done.executed.into_iter();
+        self.executed
+            .extend(executed.map(|one| (shard_of(server), one)));
         self.reply(id, done.replies);
         self.replicate(server, before);
         self.tell(server);
@@ -388,16 +389,16 @@ impl Net {
             connection.greeted.extend(bytes);
             return;
         }
-        let host = connection.host;
+        let (host, shard) = (connection.host, shard_of(connection.server));
         let mut pieces = Vec::new();
         let mut rest = &bytes[..];
         while rest.len() > PIECE_BYTES && self.draws.percent(30) {
             let at = self.draws.within(1, rest.len() as u64 - 1) as usize;
             let (piece, behind) = rest.split_at(at);
-            pieces.push((self.arrives_us(host), piece));
+            pieces.push((self.arrives_us(host, shard), piece));
             rest = behind;
         }
-        pieces.push((self.arrives_us(host), rest));
+        pieces.push((self.arrives_us(host, shard), rest));
         let is_cut = self.is_cut_now();
         if let Some(connection) = self.connections.get_mut(&id) {
             for (at_us, piece) in pieces {
@@ -411,15 +412,14 @@ impl Net {
 
     /// What a primary has changed goes to its replica.
     fn replicate(&mut self, server: usize, before: u64) {
-        let other = 1 - server;
         let one = &self.servers[server];
         if !one.has_replica || one.offset == before {
             return;
         }
         let changes = one.changes_since(before).to_vec();
         for (offset, bytes) in changes {
-            let at_us = self.now_us + self.draws.within(self.lag_us / 4, self.lag_us);
-            self.servers[other].sends_at(at_us, offset, bytes);
+            let at_us = self.replicated_us(server);
+            self.servers[other(server)].sends_at(at_us, offset, bytes);
         }
     }
 
@@ -466,15 +466,15 @@ impl Net {
     /// Does all that is due.
     pub(super) fn step(&mut self) {
         let now_us = self.now_us;
-        for server in 0..SERVERS {
+        for server in 0..self.servers.len() {
             self.servers[server].hear_acknowledgements(now_us);
             let mut is_any = false;
             while let Some((offset, bytes)) = self.servers[server].take_coming(now_us) {
                 is_any = true;
                 self.servers[server].advance(now_us);
                 self.servers[server].apply(offset, bytes);
-                let at_us = now_us + self.draws.within(self.lag_us / 4, self.lag_us);
-                self.servers[1 - server].acknowledges_at(at_us, offset);
+                let at_us = self.replicated_us(server);
+                self.servers[other(server)].acknowledges_at(at_us, offset);
             }
             if is_any {
                 self.tell(server);
@@ -542,13 +542,13 @@ impl Net {
     /// Whether nothing is under way to a server.
     pub(super) fn is_quiet(&self) -> bool {
         let mut all = self.connections.values();
-        all.all(|one| one.to_server.0.is_empty() && one.served.waits.is_none())
+        all.all(|one| one.to_server.is_empty() && one.served.waits.is_none())
     }
 
     /// The primary dies, with what is under way to and from it.
     pub(super) fn dies(&mut self, server: usize) {
         self.servers[server].is_dead = true;
-        self.cut_all(None, Some(server));
+        self.cut_those(|one| one.server == server);
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
             if let Some(connection) = self.connections.get_mut(&id)
@@ -563,9 +563,9 @@ impl Net {
 
     /// A replica is the primary from now on, with what it has: so many bytes of changes.
     pub(super) fn promote(&mut self, server: usize) -> u64 {
-        let other = 1 - server;
-        for one in &mut self.servers {
-            one.is_cut_off();
+        let other = other(server);
+        for one in [server, other] {
+            self.servers[one].is_cut_off();
         }
         self.servers[other].is_replica = true;
         self.servers[server].is_replica = false;
@@ -582,93 +582,18 @@ impl Net {
         self.servers[server].offset
     }
 
-    /// The other server has all that the primary has, and follows it from now on.
+    /// A server has all that the primary has, and follows it from now on.
     pub(super) fn follows(&mut self, server: usize) {
-        let log = self.servers[1 - server].log();
-        let offset = self.servers[1 - server].offset;
-        let now_us = self.now_us;
+        let (primary, now_us) = (other(server), self.now_us);
+        let log = self.servers[primary].log();
+        let offset = self.servers[primary].offset;
         self.servers[server].is_dead = false;
         self.servers[server].advance(now_us);
         self.servers[server].copy(&log);
         self.servers[server].offset = offset;
-        self.servers[1 - server].has_replica = true;
-        self.servers[1 - server].acknowledges_at(now_us + self.lag_us, offset);
+        self.servers[primary].has_replica = true;
+        let lag_us = self.lags_us[shard_of(server)];
+        self.servers[primary].acknowledges_at(now_us + lag_us, offset);
         self.tell(server);
-    }
-}
-
-/// A host's end of a connection.
-#[derive(Debug)]
-pub(super) struct Stream {
-    shared: Shared,
-    id: ConnectionId,
-}
-
-impl Read for Stream {
-    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        self.shared.net().read(self.id, room)
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.shared.net().write(self.id, bytes)
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        self.shared.net().leave(self.id);
-    }
-}
-
-/// Where a host's connections come from.
-#[derive(Debug)]
-pub(super) struct Links {
-    pub(super) shared: Shared,
-    pub(super) host: Incarnation,
-}
-
-/// A connection that is being made.
-#[derive(Debug)]
-pub(super) struct Begun {
-    due_us: u64,
-    candidates: Vec<SocketAddr>,
-    greeting: Arc<Greeting>,
-}
-
-impl Network for Links {
-    type Stream = Stream;
-    type Attempt = Begun;
-
-    fn begin(&mut self, candidates: Vec<SocketAddr>, greeting: &Arc<Greeting>) -> Option<Begun> {
-        Some(Begun {
-            due_us: self.shared.net().arrives_us(self.host),
-            candidates,
-            greeting: greeting.clone(),
-        })
-    }
-
-    fn made(&mut self, attempt: &mut Begun) -> Option<Result<(Stream, SocketAddr), AwayReason>> {
-        if attempt.due_us > self.shared.net().now_us {
-            return None;
-        }
-        let candidates = core::mem::take(&mut attempt.candidates);
-        let made = attempt.greeting.open(candidates, |address| {
-            let id = self.shared.net().connect(self.host, address);
-            let shared = self.shared.clone();
-            let stream = id.map(|id| Stream { shared, id });
-            stream.ok_or(AwayReason::Unreachable)
-        });
-        if let Ok((stream, _)) = &made {
-            let mut net = self.shared.net();
-            if let Some(connection) = net.connections.get_mut(&stream.id) {
-                connection.is_instant = false;
-            }
-        }
-        Some(made)
     }
 }

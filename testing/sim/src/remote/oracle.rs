@@ -3,6 +3,8 @@
 //!
 //! The order is the store's own: a transaction takes effect when a primary has made its `EXEC`. What no replica had when that primary was one
 //! no more has not happened: the box goes back to what the promoted one has.
+//!
+//! Of a store with several shards each has a box of its own, and goes back alone: it has whole conversations, and nothing of others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,14 +13,14 @@ use asterism_function::{FlowKey, Packet, PortNumber, Tick, Verdict};
 use asterism_resp::Value;
 use asterism_state::{Depends, Fetch, LANE_SUMS, Query, State, Transaction, hash};
 
-use super::ledger::{Does, GUESTS, IDLE_S, Ledger, ROOMS, SUMS, number_of, packet};
+use super::division::Division;
+use super::keys::ShardKeys;
+use super::ledger::{Does, GUESTS, IDLE_S, Ledger, Name, SUMS, number_of, packet};
 use super::network::Incarnation;
 use super::plan::{Ack, Keeps, RemotePlan};
 use super::servers::{Executed, Server};
 use crate::report::Failure;
 
-/// The name of the function in the store.
-pub(super) const FUNCTION: &str = "ledger";
 /// For so long a host may read by a server that is no primary any more: it asks it each second.
 const DEMOTED_US: u64 = 1_500_000;
 
@@ -30,7 +32,7 @@ type PacketName = (Incarnation, u64);
 enum What {
     Packet(Incarnation, u64, RecordedCall),
     /// A guest's idle time is over.
-    Ended(u32),
+    Ended(Name),
 }
 
 /// The same with its time, and the primary's changes up to it.
@@ -41,8 +43,11 @@ struct Step {
     what: What,
 }
 
-/// See the module.
+/// See the module: of one shard.
 pub(super) struct Oracle {
+    division: Division,
+    place: usize,
+    keys: ShardKeys,
     ack: Ack,
     /// How old an answer may be, and how far behind a replica.
     stale_us: u64,
@@ -63,21 +68,25 @@ pub(super) struct Oracle {
     forgotten: BTreeSet<PacketName>,
     pub(super) dead: BTreeSet<Incarnation>,
     /// When each guest was there last, by the packet that had it stay.
-    guests: BTreeMap<u32, Tick>,
+    guests: BTreeMap<Name, Tick>,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
 impl Oracle {
-    pub(super) fn new(plan: &RemotePlan) -> Self {
+    pub(super) fn new(plan: &RemotePlan, division: &Division, place: usize) -> Self {
+        let ledger = Ledger::new(plan).in_shard_of(division.count());
         Self {
+            division: division.clone(),
+            place,
+            keys: ShardKeys::of(&division.function(place)),
             ack: plan.ack,
             stale_us: match plan.keeps {
                 Keeps::Nothing => 0,
                 _ => plan.staleness.as_micros() as u64,
             },
-            lag_us: plan.lag_us,
-            ledger: Ledger::new(plan),
-            alone: SequentialBox::new(Ledger::new(plan), SEED),
+            lag_us: plan.shards[place].lag_us,
+            ledger,
+            alone: SequentialBox::new(ledger, SEED),
             steps: Vec::new(),
             past: Vec::new(),
             known: BTreeMap::new(),
@@ -108,19 +117,22 @@ impl Oracle {
         self.alone.set_now(now.0, now.1);
         for (host, call, transaction) in committed {
             self.count("commits", 1);
+            if self.division.of_packet(&call.packet) != self.place {
+                return Err(self.astray(&format!("{:?} of host {host}", call.pinned)));
+            }
             if self.dead.contains(host) {
                 self.count("commits of hosts that had died", 1);
             }
             self.reads_are_so(*host, call, transaction)?;
             self.takes_effect(*host, call, (now, executed.offset))?;
         }
-        let guests = key_of(GUESTS, b"ends");
+        let [ends, sums] = [(GUESTS, &b"ends"[..]), (SUMS, b"sums")];
+        let counted = [ends, sums].map(|(object, name)| self.keys.of_object(object, name));
         let mut counts_change = false;
         for words in &executed.commands {
-            let is_of_guests = words.get(1) == Some(&guests);
-            counts_change |= is_of_guests || words.get(1) == Some(&key_of(SUMS, b"sums"));
+            counts_change |= words.get(1).is_some_and(|key| counted.contains(key));
             if executed.is_claim() && words[0] == b"DEL" {
-                let guests = key_of(GUESTS, b"0:");
+                let guests = self.keys.of_object(GUESTS, b"0:");
                 for row in words[1..]
                     .iter()
                     .filter_map(|key| key.strip_prefix(&guests[..]))
@@ -145,7 +157,7 @@ impl Oracle {
             }
         }
         match counts_change {
-            true => sums_count_guests(server),
+            true => self.keys.sums_count_guests(server),
             false => Ok(()),
         }
     }
@@ -157,7 +169,7 @@ impl Oracle {
         transaction: &Transaction,
     ) -> Result<(), Failure> {
         for (query, depends) in transaction.reads() {
-            self.note(&query);
+            self.note(&query)?;
             if query.lane != LANE_SUMS && !self.alone.state().is_so(&query, depends) {
                 let Query {
                     object, lane, key, ..
@@ -174,7 +186,15 @@ impl Oracle {
         Ok(())
     }
 
-    fn note(&mut self, query: &Query<'_>) {
+    /// Something that is another shard's is here.
+    fn astray(&self, what: &str) -> Failure {
+        Failure::new(
+            "a shard has whole conversations, and its own alone",
+            format!("{what} in shard {}", self.place),
+        )
+    }
+
+    fn note(&mut self, query: &Query<'_>) -> Result<(), Failure> {
         let Query {
             object,
             lane,
@@ -182,22 +202,21 @@ impl Oracle {
             key,
             conversation: _,
         } = *query;
-        let name = [&key_of(object, format!("{lane}:").as_bytes())[..], key].concat();
+        let at = self.alone.state().object(object);
+        if !self.division.has(self.place, at.map(|at| at as _), query) {
+            return Err(self.astray(&format!("{object}:{lane}:{key:x?}")));
+        }
+        let name = format!("{lane}:");
+        let name = [&self.keys.of_object(object, name.as_bytes())[..], key].concat();
         let known = (object, lane, hash, key.to_vec());
         self.known.entry(name).or_insert(known);
+        Ok(())
     }
 
     /// The time of a guest is over, and its end is committed.
     fn ends(&mut self, row: &[u8], (now, offset): ((u64, Tick), u64)) -> Result<(), Failure> {
-        let guest = row
-            .first_chunk()
-            .map_or(0, |&bytes| u32::from_le_bytes(bytes));
-        let failed = |what| {
-            Err(Failure::new(
-                what,
-                format!("guest {guest} at second {}", now.1),
-            ))
-        };
+        let guest = Name::of_row(row);
+        let failed = |what| Err(Failure::new(what, format!("{guest:?} at second {}", now.1)));
         match self.guests.remove(&guest) {
             None => return failed("an entry ends once"),
             Some(since) if now.1 + 1 < since + IDLE_S => {
@@ -218,7 +237,10 @@ impl Oracle {
 
     /// What the store has under a key is what the box has.
     fn holds(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
-        let Some((object, _)) = parts(key) else {
+        if !self.keys.has(key) {
+            return Err(self.astray(&format!("{key:x?}")));
+        }
+        let Some((object, _)) = self.keys.parts(key) else {
             return Ok(());
         };
         if let (Some(value), Some(at)) = (value, self.alone.state().object(object)) {
@@ -242,7 +264,7 @@ impl Oracle {
                     hash,
                     key: &key,
                     conversation: 0,
-                });
+                })?;
             }
         }
         let Some((object, lane, hash, of)) = self.known.get(key) else {
@@ -525,13 +547,16 @@ impl Oracle {
             lost as u64,
         );
         let known: Vec<Vec<u8>> = self.known.keys().cloned().collect();
-        for key in known.iter().filter(|key| parts(key).is_some()) {
+        for key in &known {
+            if self.keys.parts(key).is_none() {
+                continue;
+            }
             let reply = server.ask(&[b"GET", key]);
             let value = Value::read(&reply).ok().flatten();
             let value = value.and_then(|(value, _)| value.bytes().map(<[u8]>::to_vec));
             self.holds(key, value.as_deref())?;
         }
-        sums_count_guests(server)
+        self.keys.sums_count_guests(server)
     }
 }
 
@@ -558,7 +583,7 @@ fn flow_of(call: &RecordedCall) -> u64 {
 }
 
 /// The guest of a packet that has it stay, or go.
-fn guest_of(call: &RecordedCall) -> Option<(u32, bool)> {
+fn guest_of(call: &RecordedCall) -> Option<(Name, bool)> {
     super::ledger::guest_of(&call.packet)
 }
 
@@ -568,59 +593,4 @@ fn stable_part(answer: &[u8]) -> &[u8] {
         .first_chunk()
         .map_or(0, |&length| u16::from_le_bytes(length));
     answer.get(2..2 + usize::from(length)).unwrap_or(answer)
-}
-
-/// A key of an object.
-fn key_of(object: u8, name: &[u8]) -> Vec<u8> {
-    [format!("{{{FUNCTION}}}{object}:").as_bytes(), name].concat()
-}
-
-/// The object and the lane of a key under which an answer is.
-fn parts(key: &[u8]) -> Option<(u8, u8)> {
-    let prefix = format!("{{{FUNCTION}}}");
-    let mut parts = key
-        .strip_prefix(prefix.as_bytes())?
-        .split(|byte| *byte == b':');
-    let mut number = || core::str::from_utf8(parts.next()?).ok()?.parse().ok();
-    Some((number()?, number()?))
-}
-
-/// The sums in the store are those of the guests that it has, by the rows of the set that says when they end.
-fn sums_count_guests(server: &mut Server) -> Result<(), Failure> {
-    let rows =
-        strings(&server.ask(&[b"ZRANGEBYSCORE", &key_of(GUESTS, b"ends"), b"-inf", b"+inf"]));
-    let mut guests = [0_i64; ROOMS as usize];
-    for row in rows {
-        let guest = row
-            .first_chunk()
-            .map_or(0, |&bytes| u32::from_le_bytes(bytes));
-        guests[(guest % ROOMS) as usize] += 1;
-    }
-    let fields = strings(&server.ask(&[b"HGETALL", &key_of(SUMS, b"sums")]));
-    let number = |text: &[u8]| {
-        core::str::from_utf8(text)
-            .ok()
-            .and_then(|text| text.parse().ok())
-    };
-    let mut sums = [0_i64; ROOMS as usize];
-    for pair in fields.chunks(2) {
-        let (room, sum): (Option<i64>, Option<i64>) = (number(&pair[0]), number(&pair[1]));
-        sums[room.unwrap_or_default() as usize % ROOMS as usize] = sum.unwrap_or_default();
-    }
-    match sums == guests {
-        true => Ok(()),
-        false => Err(Failure::new(
-            "sums count the entries that there are",
-            format!("{sums:?} of {guests:?}"),
-        )),
-    }
-}
-
-fn strings(reply: &[u8]) -> Vec<Vec<u8>> {
-    let Ok(Some((Value::Array(values), _))) = Value::read(reply) else {
-        return Vec::new();
-    };
-    values
-        .filter_map(|value| value.bytes().map(<[u8]>::to_vec))
-        .collect()
 }

@@ -1,8 +1,20 @@
-//! What a seed decides of a run with real clients: the links, what is kept, who dies in which stage, when the store fails over.
+//! What a seed decides of a run with real clients: the links, what is kept, who dies in which stage, when the store fails over, and whether
+//! it has shards.
 
 use std::time::Duration;
 
+use super::division::Division;
+use super::ledger::CLIENTS_OF_SHARD;
+
 use crate::scenario::Draws;
+
+/// What draws whether a store has shards: other plans are as they were without.
+const SHARDS: u64 = 75;
+/// The staleness where nothing comes for seconds.
+const STALENESS_LONG: Duration = Duration::from_millis(400);
+/// Microseconds for which a shard is away.
+const AWAY_LEAST_US: u64 = 200_000;
+const AWAY_MOST_US: u64 = 500_000;
 
 /// When a packet leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,10 +100,36 @@ pub struct Failover {
 pub enum Hiccup {
     /// A host stands still.
     Pause,
-    /// Nothing comes through between a host and the store, and nothing is lost.
+    /// Nothing comes through between a host and the store, or a shard of it, and nothing is lost.
     Stall,
-    /// All connections of a host are cut.
+    /// All connections of a host, or those to a shard, are cut.
     Cut,
+}
+
+/// When which host, or its links to which shard, does what and for how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HiccupPlan {
+    /// When.
+    pub at: Duration,
+    /// The host's place.
+    pub place: usize,
+    /// The links to which shard.
+    pub shard: usize,
+    /// What.
+    pub hiccup: Hiccup,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// What a seed decides of a shard: a primary and its replica. A store without shards is one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardPlan {
+    /// Microseconds from the primary to its replica, at most.
+    pub lag_us: u64,
+    /// Its failovers, one after the other.
+    pub failovers: Vec<Failover>,
+    /// When nothing comes through between it and any host, and for how long.
+    pub away: Option<(Duration, Duration)>,
 }
 
 /// What a seed decides.
@@ -119,8 +157,14 @@ pub struct RemotePlan {
     pub cut_of: u64,
     /// Keys of others that the store has.
     pub others_keys: u32,
-    /// Microseconds from the primary to its replica, at most.
-    pub lag_us: u64,
+    /// Its shards: 1 to 3.
+    pub shards: Vec<ShardPlan>,
+    /// Who talks: of several shards each has as many of their conversations.
+    pub clients: Vec<u8>,
+    /// Most packets that only look come to the host of their conversation, and flows are few, so that hosts have entries of several shards that stay.
+    pub is_steered: bool,
+    /// After which packet one comes whose key is another shard's, and whether it only writes it.
+    pub stray: Option<(u32, bool)>,
     /// Packets that come to the hosts.
     pub packets: u32,
     /// Two packets come at most so many microseconds after one another.
@@ -131,10 +175,8 @@ pub struct RemotePlan {
     pub idles: bool,
     /// Ends of hosts.
     pub deaths: Vec<HostDeath>,
-    /// The store's failovers, one after the other.
-    pub failovers: Vec<Failover>,
-    /// When, which host, what, and for how long.
-    pub hiccups: Vec<(Duration, usize, Hiccup, Duration)>,
+    /// What hosts and links do for a while.
+    pub hiccups: Vec<HiccupPlan>,
 }
 
 impl RemotePlan {
@@ -160,30 +202,18 @@ impl RemotePlan {
             replaced: draws.micros(1_000, 30_000),
         });
         let deaths = deaths.collect();
-        let mut at = Duration::ZERO;
-        let failovers = (0..draws.one_of(&[0, 0, 1, 1, 2])).map(|_| {
-            at += draws.micros(load_us / 8, load_us * 2 / 3);
-            let dies = draws.percent(60);
-            let promoted = match dies {
-                true => draws.micros(1_000, 60_000),
-                false => Duration::ZERO,
-            };
-            let follows = draws.micros(0, 40_000);
-            let failover = Failover {
-                at,
-                dies,
-                promoted,
-                follows,
-            };
-            at += promoted + follows;
-            failover
-        });
-        let failovers = failovers.collect();
+        let failovers = failovers(load_us, draws);
         let hiccups = (0..draws.one_of(&[0, 1, 2, 4])).map(|_| {
             let hiccup = draws.one_of(&[Hiccup::Pause, Hiccup::Stall, Hiccup::Cut]);
             let place = draws.within(0, hosts as u64 - 1) as usize;
             let length = draws.micros(500, 150_000);
-            (draws.micros(0, load_us), place, hiccup, length)
+            HiccupPlan {
+                at: draws.micros(0, load_us),
+                place,
+                shard: 0,
+                hiccup,
+                length,
+            }
         });
         let hiccups = hiccups.collect();
         let idles = draws.percent(15);
@@ -193,18 +223,18 @@ impl RemotePlan {
         });
         let gaps: Vec<_> = gaps.collect();
         let staleness = match gaps.is_empty() && !idles {
-            true => draws.one_of(&[2, 5, 20]),
+            true => Duration::from_millis(draws.one_of(&[2, 5, 20])),
             // What is kept is asked after that often, which costs most where nothing else happens.
-            false => 400,
+            false => STALENESS_LONG,
         };
-        Self {
+        let plan = Self {
             seed,
             hosts,
             commit_pipes: draws.within(1, 3) as usize,
             ack,
             keeps,
             reads_mostly: seed / 3 % 2 == 1,
-            staleness: Duration::from_millis(staleness),
+            staleness,
             timeout: Duration::from_millis(draws.one_of(&[20, 60])),
             delay_us,
             cut_of: draws.one_of(&[0, 30, 100, 400]),
@@ -214,18 +244,82 @@ impl RemotePlan {
             } else {
                 0
             },
-            lag_us: draws.one_of(match ack {
-                Ack::Primary => &[500, 3_000, 15_000],
-                Ack::Replica => &[100, 500, 3_000],
-            }),
+            shards: vec![ShardPlan {
+                lag_us: lag_us(ack, draws),
+                failovers,
+                away: None,
+            }],
+            clients: vec![0],
+            is_steered: false,
+            stray: None,
             packets,
             between_us,
             gaps,
             idles,
             deaths,
-            failovers,
             hiccups,
+        };
+        plan.divided(&mut Draws::new(seed, SHARDS))
+    }
+
+    /// Microseconds within which its packets come, about.
+    fn load_us(&self) -> u64 {
+        u64::from(self.packets) * self.between_us / 2
+    }
+
+    /// The same, in some seeds, with a store of several shards: each with failovers of its own, and what happens to links is one shard's.
+    fn divided(mut self, draws: &mut Draws) -> Self {
+        if !draws.percent(25) {
+            return self;
         }
+        self.is_steered = draws.percent(match self.keeps {
+            Keeps::Nothing => 20,
+            _ => 60,
+        });
+        if self.is_steered {
+            // Packets find what the one before read.
+            (self.between_us, self.delay_us) = (2_000, draws.one_of(&[30, 80]));
+            self.packets = self.packets.max(150);
+            self.staleness = Duration::from_millis(draws.one_of(&[8, 15]));
+            (self.idles, self.gaps) = (false, Vec::new());
+        }
+        let load_us = self.load_us();
+        let count = draws.within(2, 3) as usize;
+        let away = draws.within(0, count as u64 - 1) as usize;
+        let shard = |place| ShardPlan {
+            lag_us: lag_us(self.ack, draws),
+            failovers: failovers(load_us, draws),
+            away: (place == away && draws.percent(80)).then(|| {
+                let length = draws.micros(AWAY_LEAST_US, AWAY_MOST_US);
+                (draws.micros(0, load_us / 2), length)
+            }),
+        };
+        self.shards = (0..count).map(shard).collect();
+        let division = Division::new(self.seed, count);
+        self.clients = division.clients(CLIENTS_OF_SHARD);
+        for hiccup in &mut self.hiccups {
+            hiccup.shard = draws.within(0, count as u64 - 1) as usize;
+        }
+        if self.is_steered || draws.percent(60) {
+            // The host to which most packets of a client come.
+            let client = draws.one_of(&self.clients);
+            self.hiccups.push(HiccupPlan {
+                at: draws.micros(load_us / 8, load_us / 2),
+                place: usize::from(client) % self.hosts,
+                shard: division.of_client(client),
+                hiccup: Hiccup::Stall,
+                length: draws.micros(20_000, 120_000),
+            });
+        }
+        if count > 2 {
+            // Each second costs most there.
+            self.idles = false;
+            self.gaps.truncate(1);
+        }
+        let after = draws.within(1, u64::from(self.packets) - 1) as u32;
+        let is_blind = draws.percent(30);
+        self.stray = draws.percent(12).then_some((after, is_blind));
+        self
     }
 
     /// What counts in reports as runs of this kind.
@@ -239,4 +333,35 @@ impl RemotePlan {
             (Keeps::AnswersAndKeys, Ack::Replica) => "keys known, a replica has it",
         }
     }
+}
+
+/// How far a replica is behind, at most.
+fn lag_us(ack: Ack, draws: &mut Draws) -> u64 {
+    draws.one_of(match ack {
+        Ack::Primary => &[500, 3_000, 15_000],
+        Ack::Replica => &[100, 500, 3_000],
+    })
+}
+
+/// Failovers of a primary, one after the other.
+fn failovers(load_us: u64, draws: &mut Draws) -> Vec<Failover> {
+    let mut at = Duration::ZERO;
+    let failovers = (0..draws.one_of(&[0, 0, 1, 1, 2])).map(|_| {
+        at += draws.micros(load_us / 8, load_us * 2 / 3);
+        let dies = draws.percent(60);
+        let promoted = match dies {
+            true => draws.micros(1_000, 60_000),
+            false => Duration::ZERO,
+        };
+        let follows = draws.micros(0, 40_000);
+        let failover = Failover {
+            at,
+            dies,
+            promoted,
+            follows,
+        };
+        at += promoted + follows;
+        failover
+    });
+    failovers.collect()
 }

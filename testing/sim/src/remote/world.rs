@@ -1,40 +1,33 @@
 //! A run: packets come to hosts, whose clients read and commit by connections that fail; hosts die in every stage and others begin; the
 //! primary changes. Then what was begun comes to its end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use asterism_engine::{Instance, InstanceParts};
-use asterism_function::testkit::{Recorded, RecordedCall, RecordedCalls, SEED, START_TICK};
-use asterism_function::{PortNumber, Reason, Tick};
-use asterism_io::frame::FramePool;
+use asterism_function::testkit::{RecordedCall, START_TICK};
+use asterism_function::{PortNumber, Tick};
 use asterism_placement::Time;
-use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig, RemoteStore};
 use asterism_state::{Transaction, hash};
 
-use super::hosts::HostEnd;
-use super::ledger::{self, IDLE_S, Ledger, OBJECTS};
-use super::network::{Incarnation, Links, Shared, addresses};
-use super::oracle::{FUNCTION, Oracle};
-use super::plan::{Ack, Hiccup, HostDeath, Keeps, RemotePlan, Stage};
+use super::division::Division;
+use super::hosts::Host;
+use super::ledger::{self, IDLE_S};
+use super::network::{Incarnation, Shared, other, servers};
+use super::oracle::Oracle;
+use super::plan::{Hiccup, HiccupPlan, HostDeath, RemotePlan, Stage};
 use super::servers::Executed;
+use super::waits::Waits;
 use crate::report::{Failure, Report};
 use crate::scenario::Draws;
-use crate::stores::Outside;
 use crate::trace::Trace;
 
-/// Buffers for frames of a host.
-const FRAMES: usize = 2_048;
-/// Ports that packets leave by.
-const PORTS: u16 = 2;
 /// A death waits so long for its stage; for the end of entries as long as a run goes on, where nothing comes for seconds.
 const AWAITS: Duration = Duration::from_millis(20);
 /// What was begun must come to its end within so long once nothing goes wrong any more.
 const ENDING: Duration = Duration::from_secs(4);
 /// All guests have ended after that, once nobody comes.
 const IDLES: Duration = Duration::from_secs(IDLE_S as u64 + 8);
-/// Answers that a client keeps: fewer than there are keys, in some seeds.
-const KEPT: [usize; 2] = [6, 256];
+/// What is counted of packets of a shard that is there.
+const WHILE_ANOTHER: &str = "packets that left while another shard was away";
 
 /// What happens besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,34 +39,12 @@ enum Event {
     Noticed(usize),
     Replaced(usize),
     Hiccup(usize),
-    /// Of the failover of this number.
-    Fails(usize),
-    Promoted(usize),
-    Follows,
-}
-
-struct Host {
-    incarnation: Incarnation,
-    instance: Option<Instance<Recorded<Ledger>>>,
-    /// Routers send it packets.
-    is_routed: bool,
-    paused: Time,
-    calls: RecordedCalls,
-    outside: Outside,
-}
-
-impl Host {
-    fn next_due(&self) -> Option<Time> {
-        let instance = self.instance.as_ref()?;
-        Some(instance.next_due().max(self.paused))
-    }
-
-    fn given_up(&self) -> u64 {
-        let instance = self.instance.as_ref();
-        instance.map_or(0, |instance| {
-            instance.tally().dropped(Reason::ParkedTooLong)
-        })
-    }
+    /// Of a shard, and its failover of this number.
+    Fails(usize, usize),
+    Promoted(usize, usize),
+    Follows(usize),
+    /// Of a shard.
+    Away(usize),
 }
 
 struct Run<'a> {
@@ -81,15 +52,20 @@ struct Run<'a> {
     trace: &'a mut Trace,
     draws: Draws,
     now: Time,
+    division: Division,
     shared: Shared,
-    /// Which server is the primary.
-    primary: usize,
+    /// Which server of each shard is the primary.
+    primaries: Vec<usize>,
     hosts: Vec<Host>,
     incarnations: Incarnation,
     events: Vec<(Time, Event)>,
     /// Deaths that wait for their stages.
     awaited: Vec<usize>,
-    oracle: Oracle,
+    /// Of each shard.
+    oracles: Vec<Oracle>,
+    waits: Waits,
+    /// Which host the packet came to that reads or writes what another shard has.
+    strayed: Option<Incarnation>,
     report: Report,
 }
 
@@ -116,92 +92,44 @@ impl<'a> Run<'a> {
             events.push((at(death.at), Event::Death(number)));
         }
         for (number, hiccup) in plan.hiccups.iter().enumerate() {
-            events.push((at(hiccup.0), Event::Hiccup(number)));
+            events.push((at(hiccup.at), Event::Hiccup(number)));
         }
-        for (number, failover) in plan.failovers.iter().enumerate() {
-            events.push((at(failover.at), Event::Fails(number)));
+        for (place, shard) in plan.shards.iter().enumerate() {
+            for (number, failover) in shard.failovers.iter().enumerate() {
+                events.push((at(failover.at), Event::Fails(place, number)));
+            }
+            if let Some((begins, _)) = shard.away {
+                events.push((at(begins), Event::Away(place)));
+            }
         }
+        let division = Division::new(plan.seed, plan.shards.len());
+        let shards = 0..division.count();
         Self {
             plan,
             trace,
             draws: Draws::new(plan.seed, 73),
             now: Time::ZERO,
             shared: Shared::new(plan),
-            primary: 0,
+            primaries: shards.clone().map(|place| servers(place).start).collect(),
             hosts: Vec::new(),
             incarnations: 0,
             events,
             awaited: Vec::new(),
-            oracle: Oracle::new(plan),
+            oracles: shards
+                .map(|place| Oracle::new(plan, &division, place))
+                .collect(),
+            waits: Waits::default(),
+            strayed: None,
+            division,
             report: Report::default(),
-        }
-    }
-
-    fn config(&self) -> RemoteConfig {
-        let plan = self.plan;
-        let cache = CacheConfig {
-            entries: KEPT[(plan.seed / 3 % 2) as usize],
-            staleness: plan.staleness,
-            staleness_away: Duration::ZERO,
-            has_filter: plan.keeps == Keeps::AnswersAndKeys,
-        };
-        let client = ClientConfig {
-            function: FUNCTION.to_owned(),
-            client: format!("0.{}", self.incarnations),
-            seed: SEED,
-            objects: OBJECTS,
-            commit_pipes: plan.commit_pipes,
-            cache: (plan.keeps != Keeps::Nothing).then_some(cache),
-            shard: None,
-        };
-        let [first, ..] = addresses()[..] else {
-            unreachable!("a store has servers");
-        };
-        RemoteConfig {
-            addresses: addresses(),
-            waits_for_replica: plan.ack == Ack::Replica,
-            timeout: plan.timeout,
-            ..RemoteConfig::new(first, client)
         }
     }
 
     /// A host begins, with nothing of its own.
     fn begin(&mut self) -> Host {
         self.incarnations += 1;
-        let (calls, outside) = (RecordedCalls::default(), Outside::default());
-        let (config, host, shared) = (self.config(), self.incarnations, self.shared.clone());
-        let (of_host, now) = (calls.clone(), self.now);
-        let ledger = Ledger::new(self.plan);
-        let make = move || -> Box<dyn asterism_engine::Store> {
-            let links = Links {
-                shared: shared.clone(),
-                host,
-            };
-            let store = RemoteStore::over(links, &ledger, &config, Arc::default());
-            Box::new(HostEnd {
-                host,
-                store,
-                shared,
-                calls: of_host,
-                now,
-            })
-        };
-        let parts = InstanceParts::alone(SEED)
-            .with_tick_at_zero(START_TICK)
-            .with_store(make);
-        let pool = FramePool::new(FRAMES).expect("memory for frames");
-        let ports = (0..PORTS).map(|port| outside.port(port)).collect();
-        let recorded = Arc::new(Recorded::new(ledger, calls.clone()));
-        let mut instance = parts.start(recorded, ledger::settings, pool, ports);
-        instance.turn(self.now);
-        Host {
-            incarnation: self.incarnations,
-            instance: Some(instance),
-            is_routed: true,
-            paused: Time::ZERO,
-            calls,
-            outside,
-        }
+        let (plan, division) = (self.plan, &self.division);
+        Host::begin((plan, division), self.incarnations, &self.shared, self.now)
     }
 
     fn line(&mut self, line: impl FnOnce() -> String) {
@@ -228,8 +156,11 @@ impl<'a> Run<'a> {
             let gap: Duration = gaps.map(|(_, length)| *length).sum();
             let next = self.now + gap + self.draws.micros(0, self.plan.between_us);
             self.run_until(next)?;
-            let packet = ledger::next(number, self.plan.reads_mostly, &mut self.draws);
+            let packet = ledger::next(number, self.plan, &mut self.draws);
             self.arrives(&packet)?;
+            if let Some((_, is_blind)) = self.plan.stray.filter(|(after, _)| *after == number) {
+                self.strays(is_blind)?;
+            }
         }
         while let Some((at, _)) = self.events.iter().max() {
             let until = (*at).max(self.now);
@@ -238,20 +169,46 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// A packet comes whose key is another shard's: it never takes effect.
+    fn strays(&mut self, is_blind: bool) -> Result<(), Failure> {
+        let client = self.plan.clients[0];
+        let Some(other) = self.division.another(client, &self.plan.clients) else {
+            return Ok(());
+        };
+        let packet = ledger::stray(self.plan.packets, [client, other], is_blind);
+        self.strayed = self.comes(&packet)?;
+        Ok(())
+    }
+
     /// A packet comes to any host.
     fn arrives(&mut self, packet: &[u8]) -> Result<(), Failure> {
+        self.comes(packet).map(|_| ())
+    }
+
+    /// The same: to which one.
+    fn comes(&mut self, packet: &[u8]) -> Result<Option<Incarnation>, Failure> {
         let routed = self.hosts.iter().enumerate();
         let routed = routed.filter(|(_, host)| host.is_routed && host.paused <= self.now);
         let routed: Vec<usize> = routed.map(|(place, _)| place).collect();
         if routed.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        let place = self.draws.one_of(&routed);
-        let now = self.now;
+        let is_steered = self.plan.is_steered && ledger::only_looks(packet);
+        let place = match is_steered && self.draws.percent(90) {
+            true => routed[usize::from(ledger::client_of(packet)) % routed.len()],
+            false => self.draws.one_of(&routed),
+        };
+        let (now, incarnation) = (self.now, self.hosts[place].incarnation);
         let Some(instance) = &mut self.hosts[place].instance else {
             self.count("packets to hosts that had died");
-            return Ok(());
+            return Ok(None);
         };
+        let shard = self.division.of_packet(packet);
+        if self.division.count() > 1 {
+            let number = ledger::number_of(packet);
+            let now_us = now.as_micros();
+            self.waits.arrives(number, (incarnation, shard), now_us);
+        }
         let taken = instance.inject(now, PortNumber(0), packet);
         instance.turn(now);
         self.report.operations += 1;
@@ -259,7 +216,8 @@ impl<'a> Run<'a> {
         if !taken {
             return Err(Failure::new("hosts take packets", format!("host {place}")));
         }
-        self.drain(place)
+        self.drain(place)?;
+        Ok(Some(incarnation))
     }
 
     /// Lets time pass, with all that happens meanwhile.
@@ -321,7 +279,7 @@ impl<'a> Run<'a> {
     /// Has the oracle judge what a primary has made.
     fn judge_executed(&mut self) -> Result<(), Failure> {
         let all = core::mem::take(&mut self.shared.net().executed);
-        for executed in &all {
+        for (shard, executed) in &all {
             let committed = self.committed(executed)?;
             let clock = self.clock();
             self.trace.note(&[clock.0, committed.len() as u64]);
@@ -332,8 +290,8 @@ impl<'a> Run<'a> {
                 format!("made: {:?}", names.collect::<Vec<_>>())
             });
             let mut net = self.shared.net();
-            let server = &mut net.servers[self.primary];
-            self.oracle.executed(executed, &committed, clock, server)?;
+            let server = &mut net.servers[self.primaries[*shard]];
+            self.oracles[*shard].executed(executed, &committed, clock, server)?;
         }
         Ok(())
     }
@@ -385,19 +343,24 @@ impl<'a> Run<'a> {
                     done.was_kept.remove(&serial),
                 )
             };
+            let oracle = &mut self.oracles[self.division.of_packet(&call.packet)];
             if was_kept {
-                self.oracle.was_kept(host.incarnation, call, now_us);
+                oracle.was_kept(host.incarnation, call, now_us);
             }
             if let Some(read) = read {
-                self.oracle
-                    .read_alone(host.incarnation, call, &read, now_us)?;
+                oracle.read_alone(host.incarnation, call, &read, now_us)?;
             }
         }
         for left in host.outside.take() {
             let bytes = hash::bytes(&left.1, left.0.into());
             self.trace.note(&[host.incarnation, bytes]);
             self.report.delivered += 1;
-            self.oracle.leaves(host.incarnation, left)?;
+            let shard = self.division.of_packet(&left.1);
+            let number = ledger::number_of(&left.1);
+            if self.waits.leaves(number, now_us)? {
+                *self.report.branches.entry(WHILE_ANOTHER).or_default() += 1;
+            }
+            self.oracles[shard].leaves(host.incarnation, left)?;
         }
         Ok(())
     }
@@ -423,9 +386,11 @@ impl<'a> Run<'a> {
                 self.fault("return");
             }
             Event::Hiccup(number) => self.hiccups(number),
-            Event::Fails(number) => {
-                let failover = &self.plan.failovers[number];
-                let (promoted, primary) = (failover.promoted, self.primary);
+            Event::Fails(shard, number) => {
+                let failover = &self.plan.shards[shard].failovers[number];
+                let (promoted, primary) = (failover.promoted, self.primaries[shard]);
+                let until = self.now + promoted + failover.follows;
+                self.is_away((None, Some(shard)), until);
                 if failover.dies {
                     self.shared.net().dies(primary);
                     self.fault("death of a primary");
@@ -434,43 +399,67 @@ impl<'a> Run<'a> {
                 }
                 self.line(|| format!("server {primary} fails"));
                 self.events
-                    .push((self.now + promoted, Event::Promoted(number)));
+                    .push((self.now + promoted, Event::Promoted(shard, number)));
             }
-            Event::Promoted(number) => {
-                self.primary = 1 - self.primary;
+            Event::Promoted(shard, number) => {
+                let primary = other(self.primaries[shard]);
+                self.primaries[shard] = primary;
                 // What had come by now it has.
                 let offset = {
                     let mut net = self.shared.net();
                     net.step();
-                    net.promote(self.primary)
+                    net.promote(primary)
                 };
                 self.judge_executed()?;
-                let (clock, primary) = (self.clock(), self.primary);
+                let clock = self.clock();
                 self.line(|| format!("server {primary} is the primary, with {offset}"));
-                self.oracle.goes_back(offset, clock)?;
-                let follows = self.plan.failovers[number].follows;
-                self.events.push((self.now + follows, Event::Follows));
+                self.oracles[shard].goes_back(offset, clock)?;
+                let follows = self.plan.shards[shard].failovers[number].follows;
+                self.events
+                    .push((self.now + follows, Event::Follows(shard)));
             }
-            Event::Follows => self.shared.net().follows(1 - self.primary),
+            Event::Follows(shard) => self.shared.net().follows(other(self.primaries[shard])),
+            Event::Away(shard) => {
+                let length = self.plan.shards[shard].away.map(|(_, length)| length);
+                let until = self.now + length.unwrap_or_default();
+                self.is_away((None, Some(shard)), until);
+                self.shared.net().stall(None, shard, until.as_micros());
+                self.fault("shard that is away");
+            }
         }
         Ok(())
     }
 
+    /// A shard, a host, or what is between both, is away from now on until then.
+    fn is_away(&mut self, what: (Option<Incarnation>, Option<usize>), until: Time) {
+        let until_us = until.as_micros();
+        self.waits.is_away(what, (self.now.as_micros(), until_us));
+    }
+
     fn hiccups(&mut self, number: usize) {
-        let (_, place, hiccup, length) = self.plan.hiccups[number];
+        let HiccupPlan {
+            place,
+            shard,
+            hiccup,
+            length,
+            ..
+        } = self.plan.hiccups[number];
         let until = self.now + length;
         let incarnation = self.hosts[place].incarnation;
         match hiccup {
             Hiccup::Pause => {
+                self.is_away((Some(incarnation), None), until);
                 self.hosts[place].paused = until;
                 self.fault("pause");
             }
             Hiccup::Stall => {
-                self.shared.net().stall(incarnation, until.as_micros());
+                self.is_away((Some(incarnation), Some(shard)), until);
+                let until_us = until.as_micros();
+                self.shared.net().stall(Some(incarnation), shard, until_us);
                 self.fault("stall");
             }
             Hiccup::Cut => {
-                self.shared.net().cut_all(Some(incarnation), None);
+                self.shared.net().cut_all(incarnation, shard);
                 self.fault("cut of a host");
             }
         }
@@ -513,7 +502,9 @@ impl<'a> Run<'a> {
         let incarnation = host.incarnation;
         // Its connections end with it; what is under way may come all the same.
         host.instance = None;
-        self.oracle.dead.insert(incarnation);
+        for oracle in &mut self.oracles {
+            oracle.dead.insert(incarnation);
+        }
         self.line(|| format!("{victim} dies, as {incarnation}: {stage:?}, {is_in_stage}"));
         self.fault("death");
         if is_in_stage {
@@ -554,10 +545,11 @@ impl<'a> Run<'a> {
         }
         if self.plan.idles {
             self.run_until(self.now + IDLES)?;
-            if self.oracle.guests() > 0 {
+            let guests: usize = self.oracles.iter().map(Oracle::guests).sum();
+            if guests > 0 {
                 return Err(Failure::new(
                     "entries whose time is over end",
-                    format!("{} are left after {IDLES:?}", self.oracle.guests()),
+                    format!("{guests} are left after {IDLES:?}"),
                 ));
             }
             self.count("runs at whose end all entries ended");
@@ -567,11 +559,27 @@ impl<'a> Run<'a> {
 
     fn judge(mut self) -> Result<Report, Failure> {
         let given_up: u64 = self.hosts.iter().map(Host::given_up).sum();
-        if given_up > 0 {
+        let mut hosts = self.hosts.iter().filter(|host| host.instance.is_some());
+        let strayed = hosts.any(|host| self.strayed == Some(host.incarnation));
+        if given_up != u64::from(strayed) {
             return Err(Failure::new(
-                "no packet waits for ever",
-                format!("{given_up} were given up"),
+                "no packet waits for ever, but for those of another shard's keys",
+                format!(
+                    "{given_up} were given up, and {} strayed",
+                    u64::from(strayed)
+                ),
             ));
+        }
+        let hosts = self.hosts.iter().filter(|host| host.instance.is_some());
+        let misplaced: u64 = hosts.map(Host::misplaced).sum();
+        if (misplaced > 0) != strayed {
+            return Err(Failure::new(
+                "keys of another shard are counted",
+                format!("{misplaced} were, and {} strayed", u64::from(strayed)),
+            ));
+        }
+        if strayed {
+            self.count("packets given up whose keys were another shard's");
         }
         for host in &self.hosts {
             let Some(instance) = &host.instance else {
@@ -584,19 +592,22 @@ impl<'a> Run<'a> {
                 ));
             }
         }
-        {
-            let mut net = self.shared.net();
-            let server = &mut net.servers[self.primary];
-            self.oracle.judge(server)?;
-        }
-        for (name, count) in &self.oracle.counts {
-            *self.report.branches.entry(name).or_default() += count;
+        for (oracle, primary) in self.oracles.iter_mut().zip(&self.primaries) {
+            oracle.judge(&mut self.shared.net().servers[*primary])?;
+            for (name, count) in &oracle.counts {
+                *self.report.branches.entry(name).or_default() += count;
+            }
         }
         let cuts = self.shared.net().cuts;
         if cuts > 0 {
             self.report.faults.insert("cut", cuts);
         }
         self.count(self.plan.name());
+        match self.division.count() {
+            1 => {}
+            2 => self.count("runs with two shards"),
+            _ => self.count("runs with three shards"),
+        }
         self.report.trace = self.trace.hash();
         self.report.virtual_time = Duration::from_micros(self.now.as_micros());
         Ok(self.report)

@@ -19,6 +19,7 @@ fn seeds_of_real_clients_pass_and_all_that_is_judged_occurs() {
         "demotion",
         "pause",
         "return",
+        "shard that is away",
         "stall",
     ] {
         assert!(summary.faults.get(fault).copied() > Some(0), "{fault}");
@@ -39,11 +40,15 @@ fn seeds_of_real_clients_pass_and_all_that_is_judged_occurs() {
         "hosts that died while they waited for a replica",
         "hosts that died with a try under way",
         "packets committed whose host died before they left",
+        "packets given up whose keys were another shard's",
         "packets that left and were forgotten by the store",
+        "packets that left while another shard was away",
         "packets that read alone",
         "packets that read what has changed since",
         "packets to hosts that had died",
         "runs at whose end all entries ended",
+        "runs with three shards",
+        "runs with two shards",
     ] {
         let count = summary.branches.get(name).copied();
         assert!(count > Some(0), "{name} never occurred");
@@ -60,6 +65,22 @@ fn a_seed_of_each_way_to_keep_answers_replays_exactly() {
         delivered += runs[0].delivered;
     }
     assert!(delivered > 0, "nothing left");
+}
+
+/// What a shard of a store without others decides is as it was before there were any: the seeds that find planted bugs are among them.
+#[test]
+fn a_quarter_of_the_seeds_have_shards_with_conversations_of_their_own() {
+    let plans: Vec<RemotePlan> = (0..400).map(RemotePlan::from_seed).collect();
+    let sharded = plans.iter().filter(|plan| plan.shards.len() > 1);
+    assert!((70..130).contains(&sharded.clone().count()));
+    for plan in sharded {
+        assert!((2..=3).contains(&plan.shards.len()));
+        assert_eq!(plan.clients.len(), 2 * plan.shards.len(), "{plan:?}");
+    }
+    let whole = plans.iter().filter(|plan| plan.shards.len() == 1);
+    for plan in whole {
+        assert_eq!((plan.clients.len(), plan.stray), (1, None));
+    }
 }
 
 #[test]
