@@ -67,6 +67,8 @@ asterism_mutant::planted! {
     ShardUnchecked,
     /// What one shard answered is looked for at the next one (an answer that nobody gets).
     EventOfAnotherShard,
+    /// Entries answer packets as long as the first shard is heard (a cache that cannot know of the others).
+    FirstShardKeeps,
     /// Of the entries that are not so any more only the first shard's are dropped (a second cache that some invalidate).
     FirstShardDrops,
     /// Replies of a shard are taken once the one before has answered all that it was asked (a server that is away, and all wait).

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use asterism_embedded_store::ServerConfig;
-use asterism_engine::{Instance, InstanceParts, Store};
+use asterism_engine::{Attempt, Instance, InstanceParts, Store, StoreEvent};
 use asterism_function::build::{self, Header4, Segment};
 use asterism_function::{
     Ask, Builder, Key, Late, Map, NetworkFunction, PortNumber, Reason, TcpFlags, Verdict, Wire,
@@ -18,10 +18,10 @@ use asterism_lab::outside;
 use asterism_lab::redis::{Redis, RedisCluster};
 use asterism_placement::Time;
 use asterism_remote_store::{
-    CacheConfig, ClientConfig, Listing, RemoteConfig, Shard, ShardedStore, Shards, StoreListing,
-    StoreSnapshot, StoreStatistics,
+    CacheConfig, ClientConfig, Listing, RemoteConfig, Shard, ShardStore, ShardedStore, Shards,
+    StoreListing, StoreSnapshot, StoreStatistics,
 };
-use asterism_state::{ObjectSettings, hash};
+use asterism_state::{ObjectSettings, Query, Ticket, Transaction, hash};
 
 use crate::stores::{Embedded, any_port};
 use crate::world::SEED;
@@ -557,9 +557,47 @@ fn two_shards_of_one_server_have_keys_of_their_own() {
     assert_eq!(hosts.entries(0).iter().sum::<usize>(), 1);
 }
 
+/// A shard of which answers are fresh or not.
+struct Fresh(bool);
+
+impl Store for Fresh {
+    fn ask(&mut self, _: Ticket, _: Query<'_>, _: Time) {}
+    fn keeps(&mut self, _: Time) -> bool {
+        self.0
+    }
+    fn commit(&mut self, _: Attempt, _: &Transaction, _: Time) {}
+    fn next_event(&mut self, _: Time) -> Option<StoreEvent<'_>> {
+        None
+    }
+}
+
+impl ShardStore for Fresh {
+    fn take_event(&mut self, _: Time) -> bool {
+        false
+    }
+    fn event(&self) -> Option<StoreEvent<'_>> {
+        None
+    }
+}
+
+pub(crate) fn entries_stay_while_all_shards_are_fresh() {
+    let names = ["a".to_owned(), "b".to_owned()];
+    let shards = Arc::new(Shards::new(&names, (1 << 8, 5)).expect("shards"));
+    for fresh in [[true; 2], [true, false], [false, true], [false; 2]] {
+        let mut store = ShardedStore::of(shards.clone(), fresh.map(Fresh).into());
+        assert_eq!(store.keeps(Time::ZERO), fresh == [true; 2], "{fresh:?}");
+    }
+}
+
+#[test]
+fn entries_stay_at_an_instance_while_all_shards_are_fresh() {
+    entries_stay_while_all_shards_are_fresh();
+}
+
 /// Those that planted bugs are tried with.
 #[cfg(asterism_mutants)]
-pub(crate) const TESTS: [fn(); 3] = [
+pub(crate) const TESTS: [fn(); 4] = [
+    entries_stay_while_all_shards_are_fresh,
     flows_are_in_the_shards_of_their_conversations,
     a_shard_has_room_for_its_part,
     keys_of_other_conversations_are_refused_and_counted,

@@ -153,7 +153,7 @@ pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("ServesWithoutLease", 208),
     ("ShardHoldsUpAll", 211),
     ("ShardOfAnother", 6),
-    ("ShardUnchecked", 125),
+    ("ShardUnchecked", 48),
     ("ShortWaits", 651),
     ("SiblingSkipped", 3),
     ("SiblingsNotAwaited", 5),

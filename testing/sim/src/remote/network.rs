@@ -539,10 +539,11 @@ impl Net {
         own.any(|connection| connection.served.waits.is_some())
     }
 
-    /// Whether nothing is under way to a server.
-    pub(super) fn is_quiet(&self) -> bool {
-        let mut all = self.connections.values();
-        all.all(|one| one.to_server.is_empty() && one.served.waits.is_none())
+    /// The connections by which something is under way to a server.
+    pub(super) fn busy(&self) -> BTreeSet<ConnectionId> {
+        let all = self.connections.iter();
+        let busy = all.filter(|(_, one)| !one.to_server.is_empty() || one.served.waits.is_some());
+        busy.map(|(id, _)| *id).collect()
     }
 
     /// The primary dies, with what is under way to and from it.

@@ -14,7 +14,7 @@ const SHARDS: u64 = 75;
 const STALENESS_LONG: Duration = Duration::from_millis(400);
 /// Microseconds for which a shard is away.
 const AWAY_LEAST_US: u64 = 200_000;
-const AWAY_MOST_US: u64 = 500_000;
+const AWAY_MOST_US: u64 = 400_000;
 
 /// When a packet leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,8 +317,8 @@ impl RemotePlan {
             self.gaps.truncate(1);
         }
         let after = draws.within(1, u64::from(self.packets) - 1) as u32;
-        let is_blind = draws.percent(30);
-        self.stray = draws.percent(12).then_some((after, is_blind));
+        let is_blind = draws.percent(15);
+        self.stray = draws.percent(25).then_some((after, is_blind));
         self
     }
 

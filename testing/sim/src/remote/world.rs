@@ -1,6 +1,7 @@
 //! A run: packets come to hosts, whose clients read and commit by connections that fail; hosts die in every stage and others begin; the
 //! primary changes. Then what was begun comes to its end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use asterism_function::testkit::{RecordedCall, START_TICK};
@@ -11,7 +12,7 @@ use asterism_state::{Transaction, hash};
 use super::division::Division;
 use super::hosts::Host;
 use super::ledger::{self, IDLE_S};
-use super::network::{Incarnation, Shared, other, servers};
+use super::network::{ConnectionId, Incarnation, Shared, other, servers};
 use super::oracle::Oracle;
 use super::plan::{Hiccup, HiccupPlan, HostDeath, RemotePlan, Stage};
 use super::servers::Executed;
@@ -526,14 +527,26 @@ impl<'a> Run<'a> {
     fn end(&mut self) -> Result<(), Failure> {
         self.shared.net().cut_of = 0;
         let by = self.now + ENDING;
+        let mut awaited = None::<BTreeSet<ConnectionId>>;
         loop {
             let parked = |host: &Host| {
                 let instance = host.instance.as_ref();
                 instance.map_or(0, |instance| instance.tally().parked)
             };
             let parked: usize = self.hosts.iter().map(parked).sum();
-            if parked == 0 && self.shared.net().is_quiet() {
-                break;
+            if parked == 0 {
+                let busy = self.shared.net().busy();
+                if busy.is_empty() {
+                    break;
+                }
+                // Of the clients of several shards one always asks whether what it keeps is so: all that was under way has come by now.
+                if let Some(awaited) = &mut awaited {
+                    awaited.retain(|id| busy.contains(id));
+                    if awaited.is_empty() && self.division.count() > 1 {
+                        break;
+                    }
+                }
+                awaited.get_or_insert(busy);
             }
             if self.now > by {
                 return Err(Failure::new(
