@@ -303,13 +303,14 @@ fn cost(object: &ObjectChoice, config: &Config) -> String {
         Placement::Remote => match &config.store {
             Some(store) => format!(
                 "a round trip to the store{}, in which many packets share; packets leave when it has what they wrote",
-                match (store.addresses.as_slice(), &store.shards) {
-                    ([one], _) => format!(" {one}"),
-                    ([], Some(shards)) => format!(
+                match (store.addresses.as_slice(), &store.shards, &store.embedded) {
+                    ([_], _, Some(embedded)) => format!(" of {}", embedded.members.join(", ")),
+                    ([one], _, _) => format!(" {one}"),
+                    ([], Some(shards), _) => format!(
                         " of {} shards, one of which has each conversation",
                         shards.each.len()
                     ),
-                    (several, _) => format!(" {} or another one of its servers", several[0]),
+                    (several, ..) => format!(" {} or another one of its servers", several[0]),
                 }
             ),
             // A single instance keeps it.
