@@ -10,7 +10,7 @@ use asterism_config::value::{self, Mistake};
 use asterism_embedded_store::{
     EndedError, RunningServer, Server, ServerConfig, ServerError, Sync, wall_ms,
 };
-use asterism_host::run::embedded::{begun, grows};
+use asterism_host::run::embedded_store::{growth_event, start_events};
 use asterism_host::run::event_log::{Event, EventLog, Style};
 use asterism_host::run::signals;
 use asterism_io::clock::MonotonicClock;
@@ -130,25 +130,28 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
     let server = Server::bind(config.clone(), wall_ms)?;
     let mut log = EventLog::new(output.progress(), arguments.log, "store");
     let mut write = |event: &Event| log.write(clock.now(), clock.wall(), event);
-    begun(Event::info("started"), &server, &config)
+    start_events(Event::info("started"), &server, &config)
         .iter()
         .for_each(&mut write);
     let mut server = RunningServer::start(server).map_err(RunStoreError::Thread)?;
-    let shown = server.shown();
+    let statistics = server.statistics();
     let mut not_rewritten = 0;
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(LOOK);
         if let Some(why) = server.why_ended() {
             return Err(why.into());
         }
-        let grows = grows(&shown, &mut not_rewritten);
+        let grows = growth_event(&statistics, &mut not_rewritten);
         grows.iter().for_each(&mut write);
     }
     server.stop()?;
     write(
         &Event::info("stopped")
-            .with("bytes", shown.bytes.load(Ordering::Relaxed))
-            .with("connections_refused", shown.refused.load(Ordering::Relaxed)),
+            .with("bytes", statistics.bytes.load(Ordering::Relaxed))
+            .with(
+                "connections_refused",
+                statistics.refused.load(Ordering::Relaxed),
+            ),
     );
     Ok(())
 }

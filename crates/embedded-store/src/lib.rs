@@ -26,5 +26,5 @@ pub use append_file::{AppendFile, AppendFileError, Sync};
 pub use command::COMMANDS;
 pub use keyspace::Keyspace;
 pub use running::{EndedError, RunningServer};
-pub use server::{Server, ServerConfig, ServerError, Shown, wall_ms};
+pub use server::{Server, ServerConfig, ServerError, ServerStatistics, wall_ms};
 pub use session::{After, Session};

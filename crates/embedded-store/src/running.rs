@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use crate::server::{Server, ServerError, Shown};
+use crate::server::{Server, ServerError, ServerStatistics};
 
 /// A store that is served until it is dropped; its append file is whole then.
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,
     stops: Arc<AtomicBool>,
-    shown: Arc<Shown>,
+    statistics: Arc<ServerStatistics>,
     thread: Option<JoinHandle<Result<(), ServerError>>>,
 }
 
@@ -25,7 +25,7 @@ impl RunningServer {
     pub fn start(mut server: Server) -> io::Result<Self> {
         let address = server.address()?;
         let stops = Arc::new(AtomicBool::new(false));
-        let shown = server.shown();
+        let statistics = server.statistics();
         let thread = {
             let stops = stops.clone();
             let thread = thread::Builder::new().name("store".to_owned());
@@ -34,7 +34,7 @@ impl RunningServer {
         Ok(Self {
             address,
             stops,
-            shown,
+            statistics,
             thread: Some(thread),
         })
     }
@@ -47,8 +47,8 @@ impl RunningServer {
 
     /// What it shows of itself.
     #[must_use]
-    pub fn shown(&self) -> Arc<Shown> {
-        self.shown.clone()
+    pub fn statistics(&self) -> Arc<ServerStatistics> {
+        self.statistics.clone()
     }
 
     /// Why it could not go on, once it could not. Said once.

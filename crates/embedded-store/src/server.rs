@@ -115,7 +115,7 @@ struct Client {
 
 /// What other threads see of a store, as of its last turn.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct ServerStatistics {
     /// Bytes of its keys and values.
     pub bytes: AtomicU64,
     /// Connections that were closed at once since there were too many.
@@ -134,7 +134,7 @@ pub struct Server {
     append_file: Option<AppendFile>,
     changes: Vec<u8>,
     /// For other threads.
-    shown: Arc<Shown>,
+    statistics: Arc<ServerStatistics>,
     /// Bytes that were cut off the append file's end when it was opened.
     cut: u64,
     now_ms: Box<dyn Fn() -> u64 + Send>,
@@ -175,7 +175,7 @@ impl Server {
             keyspace,
             append_file,
             changes: Vec::new(),
-            shown: Arc::default(),
+            statistics: Arc::default(),
             cut,
             now_ms: Box::new(now_ms),
         })
@@ -191,14 +191,14 @@ impl Server {
 
     /// What other threads see of it.
     #[must_use]
-    pub fn shown(&self) -> Arc<Shown> {
+    pub fn statistics(&self) -> Arc<ServerStatistics> {
         self.show_bytes();
-        self.shown.clone()
+        self.statistics.clone()
     }
 
     fn show_bytes(&self) {
         let bytes = self.keyspace.bytes() as u64;
-        self.shown.bytes.store(bytes, Ordering::Relaxed);
+        self.statistics.bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// What it holds.
@@ -252,7 +252,9 @@ impl Server {
             append_file.append(&self.changes, (self.now_ms)())?;
             self.changes.clear();
             if append_file.has_grown() && append_file.rewrite(&self.keyspace)?.is_some() {
-                self.shown.not_rewritten.fetch_add(1, Ordering::Relaxed);
+                self.statistics
+                    .not_rewritten
+                    .fetch_add(1, Ordering::Relaxed);
             }
         }
         for client in &mut self.clients {
@@ -324,7 +326,7 @@ impl Server {
         while let Ok((stream, _)) = self.listener.accept() {
             let is_set = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
             if self.clients.len() >= self.clients_max || !is_set {
-                self.shown.refused.fetch_add(1, Ordering::Relaxed);
+                self.statistics.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             self.clients.push(Client {

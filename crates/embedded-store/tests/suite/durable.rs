@@ -275,13 +275,13 @@ fn a_file_that_cannot_be_rewritten_goes_on() {
     let large = |key: &str, mib: usize| command(&format!("set {key} {}", "x".repeat(mib << 20)));
     stream.write_all(&large("a", 2)).unwrap();
     expect(&mut stream, b"+OK\r\n");
-    let shown = store.0.shown();
-    let not_rewritten = || shown.not_rewritten.load(Ordering::Relaxed);
+    let statistics = store.0.statistics();
+    let not_rewritten = || statistics.not_rewritten.load(Ordering::Relaxed);
     assert_eq!(not_rewritten(), 1);
     stream.write_all(&command("set b 1")).unwrap();
     expect(&mut stream, b"+OK\r\n");
     assert_eq!(not_rewritten(), 1, "not at once again");
-    assert!(shown.bytes.load(Ordering::Relaxed) > 2 << 20);
+    assert!(statistics.bytes.load(Ordering::Relaxed) > 2 << 20);
     // It is tried again when the file has grown to twice as much.
     std::fs::remove_dir(&beside).unwrap();
     stream.write_all(&large("a", 3)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use asterism_config::value::show_size;
 use asterism_config::{Config, StoreSync, files};
 use asterism_embedded_store::{
-    RunningServer, Server, ServerConfig, ServerError, Shown, Sync, wall_ms,
+    RunningServer, Server, ServerConfig, ServerError, ServerStatistics, Sync, wall_ms,
 };
 use asterism_event_log::Event;
 
@@ -57,7 +57,7 @@ pub(super) fn start(
         ..ServerConfig::new(*address)
     };
     let server = Server::bind(settings.clone(), wall_ms)?;
-    let events = begun(Event::info("store-started"), &server, &settings);
+    let events = start_events(Event::info("store-started"), &server, &settings);
     Ok(Some((RunningServer::start(server)?, events)))
 }
 
@@ -80,7 +80,7 @@ impl From<ServerError> for StoreError {
 
 /// What is to be said of an embedded store that begins: this event with what is known of it, then warnings.
 #[must_use]
-pub fn begun(event: Event, server: &Server, config: &ServerConfig) -> Vec<Event> {
+pub fn start_events(event: Event, server: &Server, config: &ServerConfig) -> Vec<Event> {
     let address: SocketAddr = server.address().unwrap_or(config.listen);
     let has_password = config.password.is_some();
     let kept = config.append_file.as_ref();
@@ -115,8 +115,8 @@ pub fn begun(event: Event, server: &Server, config: &ServerConfig) -> Vec<Event>
 
 /// What is said of an append file that could not be rewritten, each time once: `said` counts.
 #[must_use]
-pub fn grows(shown: &Shown, said: &mut u64) -> Option<Event> {
-    let times = shown.not_rewritten.load(Ordering::Relaxed);
+pub fn growth_event(statistics: &ServerStatistics, said: &mut u64) -> Option<Event> {
+    let times = statistics.not_rewritten.load(Ordering::Relaxed);
     (times > core::mem::replace(said, times)).then(|| {
         let event = Event::warning("append-file-grows");
         let event = event.effect("the store goes on, and its file takes more and more of the disk");
@@ -130,12 +130,12 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_is_said_once_each_time() {
-        let (shown, mut said) = (Shown::default(), 0);
-        assert!(grows(&shown, &mut said).is_none());
+        let (statistics, mut said) = (ServerStatistics::default(), 0);
+        assert!(growth_event(&statistics, &mut said).is_none());
         for _ in 0..2 {
-            shown.not_rewritten.fetch_add(1, Ordering::Relaxed);
-            assert!(grows(&shown, &mut said).is_some());
-            assert!(grows(&shown, &mut said).is_none());
+            statistics.not_rewritten.fetch_add(1, Ordering::Relaxed);
+            assert!(growth_event(&statistics, &mut said).is_some());
+            assert!(growth_event(&statistics, &mut said).is_none());
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `reload.rs` (changes while the host runs),
 //!   `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants),
-//!   `stores.rs` and `embedded.rs` (of remote objects), `environment.rs` (signals, cores, clocks, addresses).
+//!   `stores.rs` and `embedded_store.rs` (of remote objects), `environment.rs` (signals, cores, clocks, addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
 //!   monitor), `rules.rs`, `blocked.rs` and `manual.rs` (blocks), `flows.rs` (ends flows early),
 //!   `choice.rs` (which function an operator means).
@@ -17,7 +17,7 @@ pub mod caches;
 pub mod choice;
 pub(crate) mod collector;
 pub mod dates;
-pub mod embedded;
+pub mod embedded_store;
 pub mod entries;
 mod environment;
 mod epochs;

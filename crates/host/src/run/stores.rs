@@ -17,7 +17,7 @@ use asterism_remote_store::{
 };
 use thiserror::Error;
 
-use super::embedded;
+use super::embedded_store;
 use crate::view::store::ByShard;
 use asterism_event_log::Event;
 
@@ -92,7 +92,7 @@ impl Stores {
             true => check_in_shards(function, settings)?,
             false => check_placed(function, settings)?,
         }
-        let own = embedded::start(config, file)?;
+        let own = embedded_store::start(config, file)?;
         let mut store = store.clone();
         if let (Some((own, _)), None) = (&own, &store.shards) {
             // Of a host alone it is any that was free.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use asterism_config::{Store, StoreShard};
-use asterism_embedded_store::Shown;
+use asterism_embedded_store::ServerStatistics;
 pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
 use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
 
@@ -27,7 +27,7 @@ struct Configured {
     statistics: ByShard,
     listing: Option<Arc<dyn Listing>>,
     /// What the part that this host runs shows, if it does.
-    own: Option<Arc<Shown>>,
+    own: Option<Arc<ServerStatistics>>,
 }
 
 impl Configured {
@@ -78,7 +78,7 @@ impl StoreView {
 
     /// The same with what the part that this host runs shows.
     #[must_use]
-    pub(crate) fn with_own(mut self, own: Option<Arc<Shown>>) -> StoreView {
+    pub(crate) fn with_own(mut self, own: Option<Arc<ServerStatistics>>) -> StoreView {
         if let Some(configured) = &mut self.0 {
             configured.own = own;
         }

@@ -6,12 +6,15 @@ use asterism_embedded_store::{EndedError, RunningServer};
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::embedded::grows;
+use crate::run::embedded_store::growth_event;
 use crate::view::store::{StoreDocument, away_effect};
 use asterism_event_log::Event;
 
 /// How long a store is away before that is reported: shorter is a connection that is made again.
 const AWAY_US: u64 = 500_000;
+
+/// How often it is said at most that batches were made in part: each may be.
+const TORN_EVERY: Duration = Duration::from_secs(10);
 
 /// What was reported.
 #[derive(Debug, Default)]
@@ -20,8 +23,8 @@ pub(super) struct StoreWatch {
     away: Option<Time>,
     /// Where its primary was.
     primary: Option<String>,
-    /// Batches of which a part was made, of which was said.
-    torn: u64,
+    /// Batches of which a part was made, of which was said; and from when on more are said of.
+    torn: (u64, Time),
     /// The store that this host runs, or its shard.
     own: Option<RunningServer>,
     /// Times that its file was not rewritten, of which was said.
@@ -32,7 +35,7 @@ impl Job for StoreWatch {
     fn turn(&mut self, now: Time, host: &HostContext, log: &mut HostLog<'_>) {
         if let Some(own) = &mut self.own {
             let why = own.why_ended().map(|why| ended(&why));
-            let grows = grows(&own.shown(), &mut self.not_rewritten);
+            let grows = growth_event(&own.statistics(), &mut self.not_rewritten);
             why.iter().chain(&grows).for_each(|event| log.write(event));
         }
         let store = host.view.store.document(now.as_micros());
@@ -40,7 +43,7 @@ impl Job for StoreWatch {
         if let Some(store) = store {
             let away = self.update(now, &store, cure);
             let events = away.into_iter().chain(self.primary_event(&store));
-            let events = events.chain(self.torn_event(&store));
+            let events = events.chain(self.torn_event(now, &store));
             events.for_each(|event| log.write(&event));
         }
     }
@@ -88,9 +91,10 @@ impl StoreWatch {
     }
 
     /// That the store made a part of what packets wrote together.
-    fn torn_event(&mut self, store: &StoreDocument) -> Option<Event> {
-        let before = core::mem::replace(&mut self.torn, store.torn);
-        (store.torn > before).then(|| {
+    fn torn_event(&mut self, now: Time, store: &StoreDocument) -> Option<Event> {
+        let (before, from) = self.torn;
+        (store.torn > before && now >= from).then(|| {
+            self.torn = (store.torn, now + TORN_EVERY);
             let event = Event::error("store-torn").with("batches", store.torn - before);
             let event = event.effect("some entries have no end, or sums lack additions: the store undid nothing of what it had made");
             event.cure("look which key that begins with the name of [store] has another type; stop all hosts and remove them")
@@ -193,22 +197,26 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_were_made_in_part_are_reported_as_they_come() {
+    fn batches_that_were_made_in_part_are_reported_every_ten_seconds_at_most() {
         let mut watch = StoreWatch::default();
-        let mut at = |torn: u64| {
-            let event = watch.torn_event(&StoreDocument {
+        let mut at = |second: u64, torn: u64| {
+            let document = StoreDocument {
                 torn,
                 ..store(true, 0)
-            });
+            };
+            let event = watch.torn_event(Time::from_micros(second * 1_000_000), &document);
             event.map(|event| format!("{event:?}"))
         };
-        assert_eq!(at(0), None);
-        let event = at(3).expect("some");
+        assert_eq!(at(1, 0), None);
+        let event = at(2, 3).expect("some");
         assert!(
             event.contains("store-torn") && event.contains("\"3\""),
             "{event}"
         );
-        assert_eq!(at(3), None);
-        assert!(at(4).is_some());
+        assert_eq!(at(13, 3), None);
+        assert!(at(14, 4).is_some());
+        assert_eq!(at(15, 900), None, "not in each turn");
+        let event = at(24, 1_000).expect("all since then");
+        assert!(event.contains("\"996\""), "{event}");
     }
 }

@@ -186,7 +186,7 @@ impl Service<'_, '_> {
             let (objects, statistics) = (view.names.objects, stores.statistics.clone());
             let store = StoreView::new(&stores.store, objects, statistics);
             let own = stores.own.as_ref();
-            let own = own.map(|(own, _)| own.shown());
+            let own = own.map(|(own, _)| own.statistics());
             view.store = store.with_listing(listing).with_own(own);
         }
         let view = Arc::new(view);
