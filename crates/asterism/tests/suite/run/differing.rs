@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use crate::run::host::{Cluster, Host, wait};
 
-/// Gives the last host another configuration.
+/// What a host tells the service manager while it waits for the others' settings to be its own, or the other way round.
+const REFUSED: &str = "STATUS=refused: other members have other settings of the cluster";
+
+/// Gives the last host another configuration. All have two seconds to hear of each other, since one that hears nobody for `join_wait` goes on
+/// alone; a busy machine takes longer than 0.4 s to run two programs.
 fn differ(cluster: &mut Cluster, name: &str, change: impl Fn(&str) -> String) {
+    cluster.edit("join_wait = \"400ms\"", "join_wait = \"2s\"");
     cluster.part();
     let config = cluster.path(&format!("{name}.toml"));
     let text = fs::read_to_string(&config).unwrap();
@@ -49,7 +54,7 @@ fn two_hosts_with_two_lists_of_members_do_not_work_beside_each_other() {
     for change in [one_more, other_order] {
         let mut cluster = Cluster::new(2, "");
         differ(&mut cluster, "b", change);
-        let hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
+        let mut hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
         let lists = if change("members = [\"a\", \"b\"]").contains('z') {
             ["a, b", "a, b, z"]
         } else {
@@ -58,8 +63,11 @@ fn two_hosts_with_two_lists_of_members_do_not_work_beside_each_other() {
         for host in &hosts {
             says(host, &["setting=members", lists[0], lists[1]]);
         }
-        // Ten times `join_wait` is four seconds, which a busy machine may take to let hosts hear of each other.
-        std::thread::park_timeout(Duration::from_secs(5));
+        for host in &mut hosts {
+            host.wait_for(REFUSED);
+        }
+        // Longer than `join_wait`.
+        std::thread::park_timeout(Duration::from_secs(3));
         for host in &hosts {
             assert!(!host.log().contains("event=running"), "{}", host.log());
             assert_eq!(host.ask(&["status"])["phase"], "listening");
@@ -83,14 +91,15 @@ fn a_host_with_another_list_does_not_join_those_that_run() {
     differ(&mut cluster, "c", |text| {
         text.replace("[\"a\", \"b\", \"c\"]", "[\"b\", \"a\", \"c\"]")
     });
-    let mut hosts = [0, 1, 2].map(|place| cluster.begin(place, &[]));
-    let (c, right) = hosts.split_last_mut().unwrap();
+    let mut right = [0, 1].map(|place| cluster.begin(place, &[]));
     right.iter_mut().for_each(|host| host.wait_for("READY=1"));
-    says(c, &["setting=members", "a, b, c", "b, a, c"]);
-    for host in right {
+    let mut c = cluster.begin(2, &[]);
+    says(&c, &["setting=members", "a, b, c", "b, a, c"]);
+    for host in &right {
         says(host, &["setting=members", "a, b, c", "b, a, c"]);
     }
-    std::thread::park_timeout(Duration::from_secs(5));
+    c.wait_for(REFUSED);
+    std::thread::park_timeout(Duration::from_secs(3));
     assert!(!c.log().contains("event=running"), "{}", c.log());
 }
 
@@ -127,10 +136,12 @@ fn every_other_setting_that_hosts_share_is_compared() {
         differ(&mut cluster, "b", |text| {
             text.replace("[cluster]\n", change)
         });
-        let hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
+        let mut hosts = [cluster.begin(0, &[]), cluster.begin(1, &[])];
         let setting = format!("setting={name}");
         says(&hosts[0], &[&setting, ours, theirs]);
-        assert!(!hosts[0].log().contains("event=running"));
-        assert!(!hosts[1].log().contains("event=running"));
+        for host in &mut hosts {
+            host.wait_for(REFUSED);
+            assert!(!host.log().contains("event=running"), "{}", host.log());
+        }
     }
 }
