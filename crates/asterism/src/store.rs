@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_config::key_file::{SecretFileError, password as password_of};
 use asterism_config::value::{self, Mistake};
 use asterism_embedded_store::{
-    EndedError, RunningServer, Server, ServerConfig, ServerError, Sync, wall_ms,
+    EndedError, Passwords, RunningServer, Server, ServerConfig, ServerError, Sync, wall_ms,
 };
 use asterism_host::run::embedded_store::{growth_event, start_events};
 use asterism_host::run::event_log::{Event, EventLog, Style};
@@ -116,7 +116,7 @@ fn run(arguments: &Arguments, output: &mut Output<'_>) -> Result<(), RunStoreErr
     let config = ServerConfig {
         clients_max: arguments.clients_max.into(),
         bytes_max: usize::try_from(arguments.memory_max).unwrap_or(usize::MAX),
-        password,
+        passwords: password.map(|password| Passwords::new([password])),
         append_file: arguments.append.clone().map(|file| {
             let sync = match arguments.sync {
                 Written::Always => Sync::Always,

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use asterism_resp::{Scanner, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 
 use crate::append_file::{AppendFile, AppendFileError, Sync};
 use crate::keyspace::Keyspace;
+use crate::passwords::Passwords;
 use crate::session::{After, REPLIES_BYTES_MAX, Session};
 
 /// Bytes that are kept for all connections together: commands that are not whole, transactions, replies. Beyond them the connection that
@@ -24,18 +26,29 @@ const LITTLE_BYTES: usize = 1 << 20;
 const READ_BYTES: usize = 1 << 16;
 /// The longest wait for something to come: how late a stop is seen at most.
 const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Connections at a time that have not shown a password, at most: one more takes the place of the oldest.
+const STRANGERS_MAX: usize = 64;
+/// How long one may take to show it, in milliseconds.
+const LOGIN_MS_MAX: u64 = 5_000;
+/// How long a client may be silent before the system asks whether it is there still.
+const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
+/// How long until it asks again: a client that answers none of three is gone.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(10);
+/// How long, in milliseconds, what was sent to a client may stay unacknowledged.
+const UNACKNOWLEDGED_MS_MAX: u32 = 60_000;
 
 /// How a store is served.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// Where connections are taken.
     pub listen: SocketAddr,
-    /// Connections at a time, at most: one more is closed at once.
+    /// Connections at a time, at most: one more is closed at once. Of those that have not logged in there are no more than 64, each for
+    /// five seconds at most.
     pub clients_max: usize,
     /// Bytes that keys and values may take.
     pub bytes_max: usize,
-    /// What clients say before anything else, with `AUTH` or `HELLO`; `None`: nothing.
-    pub password: Option<String>,
+    /// What clients show before anything else, with `AUTH` or `HELLO`; `None`: nothing.
+    pub passwords: Option<Passwords>,
     /// Where changes are kept, and when they are on the disk there; `None`: what the store holds ends with it.
     pub append_file: Option<(PathBuf, Sync)>,
 }
@@ -54,7 +67,7 @@ impl ServerConfig {
             listen,
             clients_max: 128,
             bytes_max: 1 << 30,
-            password: None,
+            passwords: None,
             append_file: None,
         }
     }
@@ -111,6 +124,8 @@ struct Client {
     /// Replies that were sent.
     sent: usize,
     after: After,
+    /// Milliseconds since 1970 when it came.
+    came_ms: u64,
 }
 
 /// What other threads see of a store, as of its last turn.
@@ -118,7 +133,7 @@ struct Client {
 pub struct ServerStatistics {
     /// Bytes of its keys and values.
     pub bytes: AtomicU64,
-    /// Connections that were closed at once since there were too many.
+    /// Connections that were closed since there were too many, or since they showed no password in time.
     pub refused: AtomicU64,
     /// Times that the append file was to be rewritten and could not be: it goes on growing.
     pub not_rewritten: AtomicU64,
@@ -129,7 +144,9 @@ pub struct Server {
     listener: TcpListener,
     clients: Vec<Client>,
     clients_max: usize,
-    password: Option<Arc<str>>,
+    passwords: Option<Passwords>,
+    /// Those that clients were served by in the last turn.
+    in_force: Option<Arc<[String]>>,
     keyspace: Keyspace,
     append_file: Option<AppendFile>,
     changes: Vec<u8>,
@@ -171,7 +188,8 @@ impl Server {
             listener,
             clients: Vec::new(),
             clients_max: config.clients_max,
-            password: config.password.map(Arc::from),
+            in_force: config.passwords.as_ref().map(Passwords::in_force),
+            passwords: config.passwords,
             keyspace,
             append_file,
             changes: Vec::new(),
@@ -230,7 +248,10 @@ impl Server {
     /// Waits for something to come, and answers it.
     fn turn(&mut self) -> Result<(), ServerError> {
         let ready = self.wait()?;
-        self.keyspace.advance((self.now_ms)());
+        let now_ms = (self.now_ms)();
+        self.keyspace.advance(now_ms);
+        self.take_up_passwords();
+        self.end_late_strangers(now_ms);
         if self.append_file.is_some() {
             self.keyspace.take_ended(&mut self.changes);
         }
@@ -238,6 +259,10 @@ impl Server {
             let Some(client) = self.clients.get_mut(number) else {
                 break;
             };
+            // From one that ends nothing more is taken.
+            if client.after == After::Ends {
+                continue;
+            }
             if is_ready {
                 client.receive();
             }
@@ -267,7 +292,7 @@ impl Server {
         for client in over {
             client.session.end(&mut self.keyspace);
         }
-        self.take_clients();
+        self.take_clients(now_ms);
         self.show_bytes();
         Ok(())
     }
@@ -285,8 +310,51 @@ impl Server {
             };
             bytes -= client.kept_bytes();
             client.give_up();
-            client.session.give_up_transaction();
         }
+    }
+
+    /// Ends the connections of clients that logged in by a password that is not in force any more.
+    fn take_up_passwords(&mut self) {
+        let Some((passwords, before)) = self.passwords.as_ref().zip(self.in_force.as_ref()) else {
+            return;
+        };
+        let passwords = passwords.in_force();
+        if Arc::ptr_eq(&passwords, before) {
+            return;
+        }
+        for client in &mut self.clients {
+            if !client.session.set_passwords(passwords.clone()) {
+                client.give_up();
+            }
+        }
+        self.in_force = Some(passwords);
+    }
+
+    /// Ends connections that have shown no password in time.
+    fn end_late_strangers(&mut self, now_ms: u64) {
+        for client in &mut self.clients {
+            let is_late = now_ms.saturating_sub(client.came_ms) > LOGIN_MS_MAX;
+            if is_late && client.session.is_stranger() && client.after == After::GoesOn {
+                client.give_up();
+                self.statistics.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether one more connection may come: the oldest that has shown no password makes place for it.
+    fn makes_place(&mut self) -> bool {
+        let is_stranger = |client: &Client| client.session.is_stranger();
+        let strangers = self.clients.iter().filter(|client| is_stranger(client));
+        if strangers.count() < STRANGERS_MAX && self.clients.len() < self.clients_max {
+            return true;
+        }
+        let Some(oldest) = self.clients.iter().position(is_stranger) else {
+            return false;
+        };
+        let client = self.clients.remove(oldest);
+        client.session.end(&mut self.keyspace);
+        self.statistics.refused.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
     /// Waits, and tells which clients are ready.
@@ -321,22 +389,22 @@ impl Server {
         Ok(clients.map(is_ready).collect())
     }
 
-    fn take_clients(&mut self) {
+    fn take_clients(&mut self, now_ms: u64) {
         // What fails here is the client's affair: it comes again.
         while let Ok((stream, _)) = self.listener.accept() {
-            let is_set = stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok();
-            if self.clients.len() >= self.clients_max || !is_set {
+            if !is_set_up(&stream) || !self.makes_place() {
                 self.statistics.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             self.clients.push(Client {
                 stream,
-                session: Session::with_password(self.password.clone()),
+                session: Session::with_passwords(self.in_force.clone()),
                 scanner: Scanner::new(),
                 received: Vec::new(),
                 replies: Vec::new(),
                 sent: 0,
                 after: After::GoesOn,
+                came_ms: now_ms,
             });
         }
     }
@@ -362,6 +430,7 @@ impl Client {
     fn give_up(&mut self) {
         self.after = After::Ends;
         (self.received, self.replies, self.sent) = (Vec::new(), Vec::new(), 0);
+        self.session.give_up_transaction();
     }
 
     fn receive(&mut self) {
@@ -445,6 +514,21 @@ impl Client {
             self.sent = 0;
         }
     }
+}
+
+/// Nothing waits for it, and one whose machine died is noticed: its connection ends.
+fn is_set_up(stream: &TcpStream) -> bool {
+    let has_keep_alive = || {
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_AFTER)?;
+        sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_EVERY)?;
+        sockopt::set_tcp_keepcnt(stream, 3)?;
+        sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS_MAX)
+    };
+    let never_waits = stream
+        .set_nonblocking(true)
+        .and_then(|()| stream.set_nodelay(true));
+    never_waits.is_ok() && has_keep_alive().is_ok()
 }
 
 fn is_for_later(error: &io::Error) -> bool {

@@ -7,6 +7,7 @@ use asterism_resp::{ReplyWriter, Value};
 use crate::append_file::COMMAND_BYTES_MAX;
 use crate::command::{self, Command, Refused};
 use crate::keyspace::Keyspace;
+use crate::passwords;
 use crate::tracking::TrackingError;
 
 /// Arguments of one command at most.
@@ -49,9 +50,10 @@ enum What {
 /// A connection.
 #[derive(Default)]
 pub struct Session {
-    /// What is to be shown before anything else.
-    password: Option<Arc<str>>,
-    has_logged_in: bool,
+    /// Any of them is to be shown before anything else; `None`: nothing is.
+    passwords: Option<Arc<[String]>>,
+    /// The one that was shown.
+    shown: Option<String>,
     is_version_3: bool,
     /// The commands of a transaction that was begun.
     queued: Option<Vec<Queued>>,
@@ -136,18 +138,28 @@ impl Session {
         Self::default()
     }
 
-    /// The same where this password is to be shown first, if it is one.
+    /// The same where one of these passwords is to be shown first; `None`: no password is.
     #[must_use]
-    pub fn with_password(password: Option<Arc<str>>) -> Self {
+    pub fn with_passwords(passwords: Option<Arc<[String]>>) -> Self {
         Self {
-            password,
+            passwords,
             ..Self::default()
         }
     }
 
+    /// Other passwords are in force. Tells whether the connection may go on: not if it has shown one that is not among them.
+    pub fn set_passwords(&mut self, passwords: Arc<[String]>) -> bool {
+        let may_go_on = match &self.shown {
+            Some(shown) => passwords.contains(shown),
+            None => true,
+        };
+        self.passwords = Some(passwords);
+        may_go_on
+    }
+
     /// Whether a password is to be shown that was not yet.
-    fn is_stranger(&self) -> bool {
-        self.password.is_some() && !self.has_logged_in
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.passwords.is_some() && self.shown.is_none()
     }
 
     /// Bytes of a command that is not whole yet, at most.
@@ -160,11 +172,10 @@ impl Session {
 
     /// Takes a password. If it is another one, nothing changes.
     fn log_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), Refused> {
-        let expected = self.password.as_ref().ok_or(Refused::NoPassword)?;
-        if user != USER || !is_same(expected.as_bytes(), password) {
-            return Err(Refused::Password);
-        }
-        self.has_logged_in = true;
+        let passwords = self.passwords.as_ref().ok_or(Refused::NoPassword)?;
+        let place = passwords::place(passwords, password).filter(|_| user == USER);
+        let shown = place.and_then(|place| passwords.get(place));
+        self.shown = Some(shown.ok_or(Refused::Password)?.clone());
         Ok(())
     }
 
@@ -562,10 +573,4 @@ impl Session {
             crate::append_file::write_together(append_file, &noted);
         }
     }
-}
-
-/// Whether two passwords are the same: in a time that does not tell how far they are.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differing = one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
-    differing == 0 && one.len() == other.len()
 }

@@ -38,6 +38,9 @@ pub struct StoreDocument {
     /// Bytes of the keys and values that the embedded store of this host has; absent where the host runs none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedded_bytes: Option<u64>,
+    /// Connections that it closed, since there were too many or since they showed no password in time; absent where the host runs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedded_refused: Option<u64>,
     /// Answers of the store that instances keep; absent where they keep none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheDocument>,
@@ -239,6 +242,7 @@ impl StoreDocument {
             keys_read: sum(|one| one.tally.keys_read),
             entries: BTreeMap::new(),
             embedded_bytes: None,
+            embedded_refused: None,
             cache: store.has_cache.then(|| CacheDocument {
                 entries: sum(|one| one.tally.cache_entries),
                 hits: sum(|one| one.tally.cache_hits),

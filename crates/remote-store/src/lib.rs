@@ -48,7 +48,7 @@ pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
 pub use document::{CacheDocument, FilterDocument, ShardDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
-pub use login::{Greeting, Login};
+pub use login::{Greeting, Login, Password};
 pub use network::{Network, Sockets};
 pub use sharded::{ShardStore, ShardedStore};
 pub use shards::{SHARDS_MAX, Shard, Shards};

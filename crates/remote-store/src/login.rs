@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use asterism_resp::{CommandWriter, Scanner, Value};
@@ -19,13 +20,41 @@ const READ_BYTES: usize = 1 << 16;
 /// Times that members of a cluster may send on to another one while a connection is made.
 const REDIRECTIONS_MAX: u32 = 4;
 
-/// How a connection is made.
-#[derive(Clone, PartialEq, Eq)]
+/// A password that may become another one. Clones share it: each connection shows the one that is in force when it is made.
+#[derive(Clone)]
+pub struct Password(Arc<Mutex<String>>);
+
+impl core::fmt::Debug for Password {
+    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        formatter.write_str("Password(hidden)")
+    }
+}
+
+impl Password {
+    /// This one.
+    #[must_use]
+    pub fn new(password: String) -> Self {
+        Self(Arc::new(Mutex::new(password)))
+    }
+
+    /// From now on this one. Connections that are open stay so, as far as the store has them stay.
+    pub fn set(&self, password: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = password;
+    }
+
+    fn in_force(&self) -> String {
+        let password = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        password.clone()
+    }
+}
+
+/// As what a connection logs in.
+#[derive(Clone)]
 pub struct Login {
     /// The user; `None`: the store's default one.
     pub user: Option<String>,
     /// The password; `None`: none is shown.
-    pub password: Option<String>,
+    pub password: Option<Password>,
 }
 
 impl core::fmt::Debug for Login {
@@ -171,7 +200,7 @@ fn greet(
     greeting: &Greeting,
 ) -> Result<(), Passed> {
     let Greeting { login, layout, .. } = greeting;
-    if let Some(password) = &login.password {
+    if let Some(password) = login.password.as_ref().map(Password::in_force) {
         let words: Vec<&[u8]> = match &login.user {
             Some(user) => vec![b"AUTH", user.as_bytes(), password.as_bytes()],
             None => vec![b"AUTH", password.as_bytes()],

@@ -183,6 +183,11 @@ fn store_text(store: Option<&StoreDocument>) -> String {
             show_size(bytes)
         ));
     }
+    if let Some(refused) = store.embedded_refused.filter(|refused| *refused > 0) {
+        entries.push_str(&format!(
+            "  it closed {refused} connections: too many, or without a password in time\n"
+        ));
+    }
     for (object, count) in &store.entries {
         entries.push_str(&format!("  {object}: {count} entries\n"));
     }

@@ -2,9 +2,12 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asterism_embedded_store::{RunningServer, Server, ServerConfig};
+use asterism_embedded_store::{Passwords, RunningServer, Server, ServerConfig};
+use asterism_lab::wait_until;
 
 use crate::replies::command;
 
@@ -13,9 +16,15 @@ pub(crate) struct Running(pub(crate) RunningServer);
 
 impl Running {
     pub(crate) fn start(change: impl FnOnce(&mut ServerConfig)) -> Running {
+        Running::start_at(Arc::new(AtomicU64::new(1_000_000)), change)
+    }
+
+    /// The same at a time, in milliseconds, that the test changes.
+    fn start_at(clock: Arc<AtomicU64>, change: impl FnOnce(&mut ServerConfig)) -> Running {
         let mut config = ServerConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
         change(&mut config);
-        let server = Server::bind(config, || 1_000_000).expect("a port is free");
+        let now_ms = move || clock.load(Ordering::Relaxed);
+        let server = Server::bind(config, now_ms).expect("a port is free");
         Running(RunningServer::start(server).expect("it has a thread"))
     }
 
@@ -25,6 +34,20 @@ impl Running {
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
         stream
+    }
+
+    /// A client that has shown this password.
+    fn logged_in(&self, password: &str) -> TcpStream {
+        let mut stream = self.connect();
+        stream
+            .write_all(&command(&format!("auth {password}")))
+            .unwrap();
+        expect(&mut stream, b"+OK\r\n");
+        stream
+    }
+
+    fn refused(&self) -> u64 {
+        self.0.statistics().refused.load(Ordering::Relaxed)
     }
 
     pub(crate) fn stop(self) {
@@ -130,6 +153,77 @@ fn a_client_that_misbehaves_is_closed_and_the_others_go_on() {
     good.write_all(&command("quit")).unwrap();
     expect(&mut good, b"+OK\r\n");
     assert!(is_closed(&mut good));
+    store.stop();
+}
+
+fn goes_on(stream: &mut TcpStream) {
+    stream.write_all(&command("ping")).unwrap();
+    expect(stream, b"+PONG\r\n");
+}
+
+/// Who has no password holds neither all connections nor one for ever.
+#[test]
+fn strangers_make_place_for_those_that_log_in() {
+    let clock = Arc::new(AtomicU64::new(1_000_000));
+    let store = Running::start_at(clock.clone(), |config| {
+        config.clients_max = 66;
+        config.passwords = Some(Passwords::new(["sesame".to_owned()]));
+    });
+    let mut friend = store.logged_in("sesame");
+    let mut strangers: Vec<TcpStream> = (0..64).map(|_| store.connect()).collect();
+    // The first comes while there are as many strangers as may be: the oldest goes. The other takes the last place.
+    let mut friends = [store.logged_in("sesame"), store.logged_in("sesame")];
+    assert!(is_closed(&mut strangers.remove(0)));
+    assert_eq!(store.refused(), 1);
+    // From now on it is the whole that is full, and strangers make place as well.
+    let more: Vec<TcpStream> = (0..63).map(|_| store.logged_in("sesame")).collect();
+    assert!(strangers.iter_mut().all(is_closed));
+    // Nobody is left that would.
+    assert!(is_closed(&mut store.connect()));
+    drop(more);
+    friends.iter_mut().for_each(goes_on);
+    let mut late = store.connect();
+    late.write_all(&command("get a")).unwrap();
+    expect(&mut late, b"-NOAUTH Authentication required.\r\n");
+    clock.fetch_add(5_000, Ordering::Relaxed);
+    late.write_all(&command("get a")).unwrap();
+    expect(&mut late, b"-NOAUTH Authentication required.\r\n");
+    clock.fetch_add(1, Ordering::Relaxed);
+    assert!(is_closed(&mut late));
+    goes_on(&mut friend);
+    store.stop();
+}
+
+#[test]
+fn a_password_that_is_taken_back_ends_the_connections_that_showed_it() {
+    let passwords = Passwords::new(["one".to_owned()]);
+    let store = Running::start(|config| config.passwords = Some(passwords.clone()));
+    let mut before = store.logged_in("one");
+    passwords.set(["one".to_owned(), "two".to_owned()]);
+    let mut after = None;
+    wait_until(
+        "the other password is taken up",
+        Duration::from_secs(20),
+        || {
+            let mut stream = store.connect();
+            stream.write_all(&command("auth two")).unwrap();
+            let mut reply = [0; 5];
+            stream.read_exact(&mut reply).unwrap();
+            after = Some(stream);
+            reply == *b"+OK\r\n"
+        },
+    );
+    goes_on(&mut before);
+    // A transaction that was begun is not made.
+    before.write_all(&command("multi")).unwrap();
+    before.write_all(&command("set a 1")).unwrap();
+    expect(&mut before, b"+OK\r\n+QUEUED\r\n");
+    passwords.set(["two".to_owned()]);
+    assert!(is_closed(&mut before));
+    let mut after = after.expect("it logged in");
+    goes_on(&mut after);
+    after.write_all(&command("get a")).unwrap();
+    expect(&mut after, b"$-1\r\n");
     store.stop();
 }
 

@@ -1,5 +1,7 @@
 //! Commands of a session, and their replies as values.
 
+use std::sync::Arc;
+
 use asterism_embedded_store::{After, Keyspace, Session};
 use asterism_resp::{CommandWriter, Value};
 
@@ -286,9 +288,10 @@ fn a_connection_hears_of_all_keys_that_begin_as_it_says() {
 }
 
 #[test]
-fn a_stranger_is_asked_for_the_password_first() {
+fn a_stranger_is_asked_for_a_password_first() {
+    let passwords: Arc<[String]> = ["sesame".to_owned(), "other".to_owned()].into();
     let mut keyspace = Keyspace::new(PLENTY);
-    let mut session = Session::with_password(Some("sesame".into()));
+    let mut session = Session::with_passwords(Some(passwords.clone()));
     let mut say = |session: &mut Session, words: &[&str]| {
         let sent = command(&words.join(" "));
         let (value, _) = Value::read(&sent).expect("it is whole").expect("it is one");
@@ -324,10 +327,22 @@ fn a_stranger_is_asked_for_the_password_first() {
     // Another password changes nothing.
     assert!(say(&mut session, &["AUTH", "x"]).starts_with("-WRONGPASS"));
     assert_eq!(say(&mut session, &["GET", "a"]), "$1\r\n1\r\n");
-    let mut other = Session::with_password(Some("sesame".into()));
+    let mut other = Session::with_passwords(Some(passwords.clone()));
     let hello = ["HELLO", "2", "AUTH", "default", "sesame"];
     assert!(say(&mut other, &hello).starts_with("*10\r\n"));
     assert_eq!(say(&mut other, &["GET", "a"]), "$1\r\n1\r\n");
+    // While others come into force, who has shown one of them goes on.
+    assert!(session.set_passwords(passwords[..1].into()));
+    assert!(session.set_passwords(["another".to_owned(), "sesame".to_owned()].into()));
+    assert!(!session.set_passwords(passwords[1..].into()));
+    let mut late = Session::with_passwords(Some(passwords));
+    assert!(late.set_passwords(["another".to_owned()].into()));
+    assert!(say(&mut late, &["AUTH", "sesame"]).starts_with("-WRONGPASS"));
+    assert_eq!(say(&mut late, &["AUTH", "another"]), "+OK\r\n");
+    // Nobody can log in by none.
+    let mut closed = Session::with_passwords(Some([].into()));
+    assert!(say(&mut closed, &["AUTH", "sesame"]).starts_with("-WRONGPASS"));
+    assert!(say(&mut closed, &["GET", "a"]).starts_with("-NOAUTH"));
     let mut open = Session::new();
     assert!(say(&mut open, &["AUTH", "x"]).starts_with("-ERR AUTH"));
     assert!(say(&mut open, &["HELLO", "3", "AUTH", "default", "x"]).starts_with("-ERR AUTH"));

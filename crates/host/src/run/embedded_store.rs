@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering;
 use asterism_config::value::show_size;
 use asterism_config::{Config, StoreSync, files};
 use asterism_embedded_store::{
-    RunningServer, Server, ServerConfig, ServerError, ServerStatistics, Sync, wall_ms,
+    Passwords, RunningServer, Server, ServerConfig, ServerError, ServerStatistics, Sync, wall_ms,
 };
 use asterism_event_log::Event;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::stores::{StoreError, password};
+use super::stores::StoreError;
 
 /// Connections at a time, at most: of each packet loop of all hosts `connections` and one more, and those of people who look at entries.
-const CLIENTS_MAX: usize = 1_024;
+const CLIENTS_MAX: u64 = 1_024;
 
 /// The store of this host, or its shard; and what is to be said of it. `None` if the host runs none.
 ///
@@ -23,6 +24,7 @@ const CLIENTS_MAX: usize = 1_024;
 pub(super) fn start(
     config: &Config,
     file: &Path,
+    passwords: Option<Passwords>,
 ) -> Result<Option<(RunningServer, Vec<Event>)>, StoreError> {
     let host = &config.host.name;
     let Some(store) = &config.store else {
@@ -50,15 +52,30 @@ pub(super) fn start(
         StoreSync::Never => Sync::Never,
     };
     let settings = ServerConfig {
-        clients_max: CLIENTS_MAX,
+        clients_max: clients_max(),
         bytes_max: usize::try_from(embedded.memory_max).unwrap_or(usize::MAX),
-        password: password(store, file)?,
+        passwords,
         append_file: append_file.map(|file| (file, sync)),
         ..ServerConfig::new(*address)
     };
     let server = Server::bind(settings.clone(), wall_ms)?;
     let events = start_events(Event::info("store-started"), &server, &settings);
     Ok(Some((RunningServer::start(server)?, events)))
+}
+
+/// Half of the files that this process may open, so that the host is not kept from what it needs itself. Few systems let a process open
+/// enough from the start, and all let it ask for more.
+fn clients_max() -> usize {
+    let mut files = getrlimit(Resource::Nofile);
+    let enough = 2 * CLIENTS_MAX;
+    if files.current.is_some_and(|current| current < enough) {
+        files.current = Some(files.maximum.map_or(enough, |maximum| maximum.min(enough)));
+        // Without them there are fewer connections.
+        let _ = setrlimit(Resource::Nofile, files.clone());
+        files = getrlimit(Resource::Nofile);
+    }
+    let files = files.current.unwrap_or(enough);
+    (files / 2).min(CLIENTS_MAX) as usize
 }
 
 fn append_file(folder: &Path, host: &str) -> Result<PathBuf, StoreError> {
@@ -82,7 +99,7 @@ impl From<ServerError> for StoreError {
 #[must_use]
 pub fn start_events(event: Event, server: &Server, config: &ServerConfig) -> Vec<Event> {
     let address: SocketAddr = server.address().unwrap_or(config.listen);
-    let has_password = config.password.is_some();
+    let has_password = config.passwords.is_some();
     let kept = config.append_file.as_ref();
     let mut events = vec![
         event

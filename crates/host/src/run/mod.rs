@@ -41,6 +41,7 @@ pub mod rules;
 pub mod saved;
 pub mod service;
 pub mod statistics;
+mod store_passwords;
 pub mod stores;
 pub mod traffic;
 pub mod worker;

@@ -33,6 +33,7 @@ use super::phase::Phase;
 use super::prepared::Prepared;
 use super::reload::ReloadError;
 use super::saved::Identity;
+use super::store_passwords::StorePasswords;
 use super::worker::Shared;
 use crate::control::place::Place;
 use crate::control::request_handler::{Command, CommandKind, Refused};
@@ -60,6 +61,7 @@ pub struct Service<'a, 'o> {
     has_epochs: bool,
     /// To the orchestrators, if the cluster has any.
     heartbeats: Option<Heartbeats>,
+    store_passwords: Option<StorePasswords>,
     shared: Vec<Arc<Shared>>,
     workers: Vec<JoinHandle<()>>,
     events: Receiver<Event>,
@@ -185,7 +187,12 @@ impl Service<'_, '_> {
         if let Some(heartbeats) = &mut self.heartbeats {
             let now = self.host.clock.now();
             heartbeats.post_running(now, &self.host, &mut self.log);
-            if let Some(keys) = self.jobs.other_keys() {
+        }
+        if let Some(keys) = self.jobs.other_keys() {
+            if let Some(passwords) = &self.store_passwords {
+                passwords.set_keys(&keys);
+            }
+            if let Some(heartbeats) = &mut self.heartbeats {
                 heartbeats.set_keys(keys);
             }
         }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asterism_config::key_file::{self, SecretFileError};
-use asterism_config::{Config, Store, StoreAck, StoreShard, files};
+use asterism_config::key_file::SecretFileError;
+use asterism_config::{Config, Store, StoreAck, StoreShard};
 use asterism_embedded_store::{RunningServer, ServerError};
 use asterism_engine::{InstanceParts, MisplacedError, check_in_shards, check_placed};
 use asterism_function::{NetworkFunction, objects_of};
@@ -15,9 +15,11 @@ use asterism_remote_store::{
     CacheConfig, ClientConfig, Listing, Login, RemoteConfig, RemoteStore, Shard, ShardedStore,
     Shards, StoreListing, StoreStatistics,
 };
+use asterism_secure_channel::KeyRing;
 use thiserror::Error;
 
 use super::embedded_store;
+use super::store_passwords::StorePasswords;
 use crate::view::store::ByShard;
 use asterism_event_log::Event;
 
@@ -68,6 +70,8 @@ pub(super) struct Stores {
     pub(super) statistics: ByShard,
     /// The store as it is configured, with the address that it has.
     pub(super) store: Store,
+    /// What it is shown.
+    pub(super) passwords: StorePasswords,
     /// The part of it that this host runs, and what is to be said of that.
     pub(super) own: Option<(RunningServer, Vec<Event>)>,
 }
@@ -79,6 +83,7 @@ impl Stores {
     /// See [`StoreError`].
     pub(super) fn of<F: NetworkFunction>(
         (config, file): (&Config, &Path),
+        keys: &KeyRing,
         function: &F,
         incarnation: Incarnation,
         layout: u64,
@@ -92,7 +97,8 @@ impl Stores {
             true => check_in_shards(function, settings)?,
             false => check_placed(function, settings)?,
         }
-        let own = embedded_store::start(config, file)?;
+        let passwords = StorePasswords::of(config, (store, file), keys)?;
+        let own = embedded_store::start(config, file, passwords.accepted.clone())?;
         let mut store = store.clone();
         if let (Some((own, _)), None) = (&own, &store.shards) {
             // Of a host alone it is any that was free.
@@ -100,7 +106,10 @@ impl Stores {
         }
         let whole = RemoteConfig {
             addresses: store.addresses.clone(),
-            login: login(&store, file)?,
+            login: Login {
+                user: store.user.clone(),
+                password: passwords.shown.clone(),
+            },
             waits_for_replica: store.ack == StoreAck::Replica,
             timeout: store.timeout,
             layout,
@@ -145,6 +154,7 @@ impl Stores {
             shards: spread,
             remotes,
             store,
+            passwords,
             own,
         }))
     }
@@ -205,19 +215,4 @@ fn of_shard(
         place,
     });
     remote
-}
-
-/// The user as which instances log in. The file is read now.
-fn login(store: &Store, file: &Path) -> Result<Login, SecretFileError> {
-    let user = store.user.clone();
-    let password = password(store, file)?;
-    Ok(Login { user, password })
-}
-
-/// The password of the store, if it has one.
-pub(super) fn password(store: &Store, file: &Path) -> Result<Option<String>, SecretFileError> {
-    let path = store.password.as_ref();
-    let path = path.map(|path| files::key_path(file, path));
-    path.map(|path| key_file::password(&path, "password_file of [store]"))
-        .transpose()
 }

@@ -114,6 +114,7 @@ impl StoreView {
         document.entries = configured.entries();
         let own = configured.own.as_ref();
         document.embedded_bytes = own.map(|own| own.bytes.load(Ordering::Relaxed));
+        document.embedded_refused = own.map(|own| own.refused.load(Ordering::Relaxed));
         Some(document)
     }
 

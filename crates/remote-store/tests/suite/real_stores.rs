@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use asterism_embedded_store::ServerConfig;
+use asterism_embedded_store::{Passwords, ServerConfig};
 use asterism_engine::{Instance, InstanceParts, Store};
 use asterism_function::{PortNumber, Reason};
 use asterism_io::frame::FramePool;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
-use asterism_remote_store::{AwayReason, Login, RemoteConfig, RemoteStore, StoreStatistics};
+use asterism_remote_store::{
+    AwayReason, Login, Password, RemoteConfig, RemoteStore, StoreStatistics,
+};
 
 use crate::over_wires::config;
 use crate::stores::{Embedded, Kind, LAYOUT, Stores, any_port, on};
@@ -208,7 +210,7 @@ fn a_user_needs_no_more_commands_than_the_page_names() {
         let mut remote = stores.remote(2);
         remote.login = Login {
             user: Some("edge".to_owned()),
-            password: Some("password".to_owned()),
+            password: Some(Password::new("password".to_owned())),
         };
         let statistics = Arc::<StoreStatistics>::default();
         let (mut instance, left) = instance_with(remote, statistics.clone());
@@ -281,12 +283,12 @@ fn turn_until(
 fn a_store_is_away_for_a_reason_that_can_be_seen() {
     let password = Some("sesame".to_owned());
     let mut guarded = ServerConfig::new(any_port());
-    guarded.password.clone_from(&password);
+    guarded.passwords = password.clone().map(|password| Passwords::new([password]));
     let guarded = Embedded::start_with(guarded);
     let open = Embedded::start(any_port());
     let login = |user: Option<&str>, password: Option<&str>| Login {
         user: user.map(str::to_owned),
-        password: password.map(str::to_owned),
+        password: password.map(|password| Password::new(password.to_owned())),
     };
     // It takes connections and says nothing.
     let silent = TcpListener::bind(any_port()).expect("a port is free");

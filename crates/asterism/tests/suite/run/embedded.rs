@@ -1,10 +1,13 @@
 //! Objects in a store that no file names: hosts run it themselves, whole or a shard each, and keep what it has over a restart if they are to.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 
+use asterism_output::End;
 use rustix::process::Signal;
 
 use crate::run::host::{Cluster, FIREWALL, Host, answer, outbound, wait};
+use crate::run::keys::key;
 use crate::run::stores::{Ends, hosts};
 
 const FLOWS: u16 = 20;
@@ -19,6 +22,12 @@ fn firewalls(count: usize, store: &str) -> Cluster {
     let rules = "allow udp on inside\ndefault drop\n";
     std::fs::write(cluster.path("some.rules"), rules).unwrap();
     cluster
+}
+
+fn address_of_a(cluster: &Cluster) -> String {
+    let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
+    let (_, rest) = text.split_once("[cluster.member.a]\naddress = \"").unwrap();
+    rest.split_once('"').unwrap().0.to_owned()
 }
 
 fn store(host: &Host, field: &str) -> serde_json::Value {
@@ -102,12 +111,64 @@ fn each_of_several_hosts_runs_a_shard() {
 #[test]
 fn a_host_whose_address_is_taken_runs_no_store_and_says_so() {
     let cluster = firewalls(2, "");
-    let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
-    let (_, rest) = text.split_once("[cluster.member.a]\naddress = \"").unwrap();
-    let (address, _) = rest.split_once('"').unwrap();
-    let _taken = TcpListener::bind(address).unwrap();
+    let address = address_of_a(&cluster);
+    let _taken = TcpListener::bind(&address).unwrap();
     let mut a = cluster.begin(0, &[]);
     assert!(a.ended() > Some(0));
     let said = format!("the embedded store cannot listen at {address}");
     assert!(a.log().contains(&said), "{}", a.log());
+}
+
+/// The store lets in who has the cluster's key, and nobody else; also while the key changes, and packets come.
+#[test]
+fn the_keys_of_the_cluster_open_its_store() {
+    let cluster = firewalls(2, "");
+    let both = hosts(&cluster);
+    let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
+    opens_flows(&mut at_a);
+    let mut stranger = TcpStream::connect(address_of_a(&cluster)).unwrap();
+    for said in [
+        &b"*1\r\n$8\r\nFLUSHALL\r\n"[..],
+        b"*2\r\n$4\r\nAUTH\r\n$0\r\n\r\n",
+    ] {
+        stranger.write_all(said).unwrap();
+        let mut reply = [0; 512];
+        let length = stranger.read(&mut reply).unwrap();
+        let reply = String::from_utf8_lossy(&reply[..length]);
+        assert!(
+            reply.starts_with("-NOAUTH") || reply.starts_with("-WRONGPASS"),
+            "{reply}"
+        );
+    }
+    let connects = both.each_ref().map(|host| store(host, "connects").as_u64());
+    for (step, sends_with, accepts) in [
+        (&["--new"][..], 1, &[1, 2][..]),
+        (&["--use", "2"], 2, &[1, 2]),
+        (&["--drop", "1"], 2, &[2]),
+    ] {
+        // Until all hosts have taken up the step before.
+        wait("the step", || {
+            (key(&cluster, "a", step).0 == End::Done).then_some(())
+        });
+        for host in &both {
+            wait("the keys to be taken up", || {
+                let channel = &host.ask(&["status"])["channel"];
+                let is_so = channel["sends_with"] == sends_with
+                    && channel["accepts"] == serde_json::json!(accepts);
+                is_so.then_some(())
+            });
+        }
+        answers(&mut at_a);
+        answers(&mut at_b);
+    }
+    // All had logged in by the key that was dropped.
+    for (host, before) in both.iter().zip(connects) {
+        wait("its connections are made again", || {
+            let is_again = store(host, "connected") == true;
+            (is_again && store(host, "connects").as_u64() > before).then_some(())
+        });
+        assert!(!host.log().contains("event=store-away"), "{}", host.log());
+    }
+    answers(&mut at_a);
+    answers(&mut at_b);
 }

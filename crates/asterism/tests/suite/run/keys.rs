@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::run::host::{Cluster, Host, PortEnd, outbound, wait};
 
 /// `asterism key` on a host's configuration.
-fn key(cluster: &Cluster, host: &str, step: &[&str]) -> (End, String) {
+pub(super) fn key(cluster: &Cluster, host: &str, step: &[&str]) -> (End, String) {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let config = cluster.config(host);
     let all = [

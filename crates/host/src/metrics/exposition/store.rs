@@ -138,6 +138,14 @@ pub(super) fn store(page: &mut Page, view: &View) {
             page.family(name, Kind::Gauge, help);
             page.sample(name, &[], bytes);
         }
+        if let Some(refused) = store.embedded_refused {
+            let (name, help) = (
+                "asterism_store_embedded_refused_total",
+                "Connections that the embedded store of this host closed: too many, or without a password in time.",
+            );
+            page.family(name, Kind::Counter, help);
+            page.sample(name, &[], refused);
+        }
         if !store.shards.is_empty() {
             let (name, help) = (
                 "asterism_store_shard_up",

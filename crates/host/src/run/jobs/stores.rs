@@ -138,6 +138,7 @@ mod tests {
             keys_read: 0,
             entries: std::collections::BTreeMap::new(),
             embedded_bytes: None,
+            embedded_refused: None,
             cache: None,
             decided: 0,
             crossed: 0,

@@ -131,7 +131,9 @@ impl Service<'_, '_> {
             addresses: digest_of(&function.addresses()),
         };
         let file = &*prepared.arguments.config;
-        let mut stores = Stores::of((config, file), &**function, start.incarnation, shape.layout)?;
+        let (incarnation, layout) = (start.incarnation, shape.layout);
+        let keys = &prepared.keys;
+        let mut stores = Stores::of((config, file), keys, &**function, incarnation, layout)?;
         let metering = metering(config)?;
         let opened = open_ports(prepared, metering.as_deref())?;
         let host_config = HostConfig {
@@ -212,6 +214,7 @@ impl Service<'_, '_> {
         };
         log.write(&started);
         let own = stores.as_mut().and_then(|stores| stores.own.take());
+        let store_passwords = stores.map(|stores| stores.passwords);
         let (own, begun) = own.unzip();
         let begun = begun.into_iter().flatten();
         begun.for_each(|event| log.write(&event));
@@ -238,6 +241,7 @@ impl Service<'_, '_> {
             identity,
             has_epochs,
             heartbeats,
+            store_passwords,
             shared: instances.shared,
             workers: instances.workers,
             events,
