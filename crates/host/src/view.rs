@@ -31,7 +31,6 @@ use asterism_engine::transport::{ChannelSnapshot, Snapshots};
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::Incarnation;
 
-use crate::run::metering::Metering;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::run::statistics::InstanceSnapshot;
@@ -91,8 +90,6 @@ pub struct View {
     pub firewalls: Vec<(String, Asked)>,
     /// The store of remote objects, if there is one.
     pub store: StoreView,
-    /// Counts by tenant, where there are tenants.
-    pub metering: Option<Arc<Metering>>,
 }
 
 impl View {
@@ -163,7 +160,6 @@ impl View {
             blocking: Asked::blocking(&config.function),
             firewalls: Asked::firewalls(&config.function),
             store: StoreView::default(),
-            metering: None,
         }
     }
 

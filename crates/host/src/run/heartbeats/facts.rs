@@ -38,7 +38,7 @@ pub(super) fn of_running(
 ) -> Heartbeat {
     let channel = host.channel.snapshot();
     let serves = matches!(heartbeat.stage, Stage::Serving(_));
-    let metering = host.view.metering.as_deref();
+    let metering = host.metering.as_deref();
     Heartbeat {
         epoch: channel.epoch.0,
         silent: silent(

@@ -11,6 +11,7 @@ use asterism_function::Tick;
 use asterism_io::clock::MonotonicClock;
 use asterism_placement::{MemberId, Time};
 
+use crate::run::metering::Metering;
 use crate::run::phase::Phase;
 use crate::run::requests::Request;
 use crate::view::View;
@@ -77,6 +78,8 @@ pub(in crate::run) struct HostContext {
     pub(in crate::run) requests: Vec<SyncSender<Request>>,
     pub(in crate::run) channel: StateChannelThread,
     pub(in crate::run) view: Arc<View>,
+    /// Counts by tenant, where there are tenants.
+    pub(in crate::run) metering: Option<Arc<Metering>>,
     /// The queue of events that other threads log.
     pub(in crate::run) events: SyncSender<Event>,
     /// When others could hear this host first.

@@ -56,10 +56,10 @@ impl Service<'_, '_> {
         let epochs = jobs.end(&host, &mut log);
         let member = host.member;
         let incarnation = host.view.names.incarnation.0;
+        let metering = host.metering;
         let stopped = host.channel.stop();
         if let Some(heartbeats) = heartbeats {
-            let metering = host.view.metering.as_deref();
-            heartbeats.end(host.clock.now(), incarnation, metering);
+            heartbeats.end(host.clock.now(), incarnation, metering.as_deref());
         }
         epochs.answer_last();
         if let Some(error) = failed {

@@ -182,7 +182,6 @@ impl Service<'_, '_> {
             instances.requests.clone(),
             channel.snapshots(),
         );
-        view.metering = metering;
         if let Some(stores) = &stores {
             let listing = stores.listing(function);
             let (objects, statistics) = (view.names.objects, stores.statistics.clone());
@@ -232,6 +231,7 @@ impl Service<'_, '_> {
                 requests: instances.requests,
                 channel,
                 view,
+                metering,
                 events: event_sender,
                 took_part: start.took_part,
             },
