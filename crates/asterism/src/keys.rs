@@ -15,7 +15,7 @@ use asterism_config::key_file::{self, KeyFileError};
 use asterism_engine::hash_seed;
 use asterism_host::control::Ask;
 use asterism_host::run::jobs::keys::listed;
-use asterism_host::view::StatusDocument;
+use asterism_host_view::StatusDocument;
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use asterism_secure_channel::{ClusterKey, KEYS_MAX, KeyRing, KeyRingError};

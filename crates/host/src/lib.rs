@@ -1,7 +1,7 @@
 //! A host: the process that `asterism run` starts, with its instances, its state channel and what they need to be a service.
 //!
 //! - `run/`: the service. It starts the packet loops and the state channel, reloads, watches files, exports, and ends in order.
-//! - `view/`: what is known of a running host outside its packet loops; `status`, metrics and answers are made of it.
+//!   What is known of it outside its packet loops is the crate `asterism_host_view`.
 //! - `control/`: the control socket, and `metrics/`: the pages for Prometheus.
 //! - `eve/`: alerts as lines of JSON.
 //!
@@ -12,4 +12,3 @@ pub mod eve;
 pub mod metrics;
 pub mod run;
 pub mod stations;
-pub mod view;

@@ -14,7 +14,7 @@ fn author() -> Author {
     Author {
         host: "a".repeat(64),
         cluster: "c".repeat(64),
-        members: asterism_host::view::MemberNames::listed(vec!["m".repeat(64)]),
+        members: asterism_epochs::MemberNames::listed(vec!["m".repeat(64)]),
         stages: vec!["s".repeat(64)],
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use asterism_config::functions::Functions;
 use asterism_host::control::Ask;
-use asterism_host::view::StatusDocument;
-use asterism_host::view::audit::{AuditDocument, RemovalDocument, RepairDocument};
+use asterism_host_view::StatusDocument;
+use asterism_host_view::audit::{AuditDocument, RemovalDocument, RepairDocument};
 use asterism_output::End;
 use asterism_output::{Output, Schema};
 use asterism_placement::replicated::audit::{CYCLE, LEAVES};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use asterism_api::data::{FlowFound, FlowQuery, Flows, Protocol};
 use asterism_host::control::Ask;
 use asterism_host::run::entries::{EntriesDocument, EntriesWanted};
-use asterism_host::run::flow_text::FlowWanted;
+use asterism_host_view::flow_text::FlowWanted;
 use asterism_output::{End, Output, Schema, Table};
 use clap::{Args, ValueEnum};
 

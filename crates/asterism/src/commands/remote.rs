@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use asterism_api::client::Client;
 use asterism_config::functions::Functions;
 use asterism_host::control::Ask;
-use asterism_host::view::StatusDocument;
+use asterism_host_view::StatusDocument;
 use clap::Args;
 
 use super::WITHIN;

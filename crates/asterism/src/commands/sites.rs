@@ -1,6 +1,6 @@
 //! The sites in `status`: the relay of each site, and whether datagrams for all members go through it.
 
-use asterism_host::view::sites::SitesDocument;
+use asterism_host_view::sites::SitesDocument;
 
 /// The sites as lines; empty without sites.
 #[must_use]
@@ -46,7 +46,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use asterism_host::view::sites::SiteDocument;
+    use asterism_host_view::sites::SiteDocument;
 
     #[test]
     fn a_line_says_by_which_and_to_which() {

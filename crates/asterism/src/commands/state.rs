@@ -5,7 +5,7 @@ use asterism_api::data::{
     StateEntries, StateEntry, StateHolder, StateObjects, StateQuery, Unanswered,
 };
 use asterism_host::control::Ask;
-use asterism_host::run::requests::{EntryDocument, FOUND_MAX, FoundProvenance, StateDocument};
+use asterism_host_view::requests::{EntryDocument, FOUND_MAX, FoundProvenance, StateDocument};
 use asterism_output::{End, Output, Schema, Table};
 use clap::{Args, Subcommand};
 use serde::Serialize;

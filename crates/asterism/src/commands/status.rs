@@ -3,10 +3,10 @@
 use asterism_config::value::show_size;
 use asterism_host::run::event_log::date;
 use asterism_host::run::jobs::keys::listed;
-use asterism_host::view::health::ahead_text;
-use asterism_host::view::placements::PlacementDocument;
-use asterism_host::view::store::StoreDocument;
-use asterism_host::view::{
+use asterism_host_view::health::ahead_text;
+use asterism_host_view::placements::PlacementDocument;
+use asterism_host_view::store::StoreDocument;
+use asterism_host_view::{
     ChannelDocument, InstanceDocument, ObjectDocument, PeerDocument, PortDocument, StageDocument,
     StatusDocument, TimeDocument,
 };

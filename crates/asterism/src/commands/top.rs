@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asterism_api::client::Client;
 use asterism_api::data::{ClusterSummary, Host, Stage};
-use asterism_host::view::{InstanceDocument, PortDocument, StatusDocument};
+use asterism_host_view::{InstanceDocument, PortDocument, StatusDocument};
 use asterism_output::{End, Output, Schema, Table};
 use clap::{Args, ValueEnum};
 use serde::Serialize;

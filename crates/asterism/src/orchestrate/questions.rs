@@ -13,9 +13,9 @@ use asterism_api::data::{
 };
 use asterism_host::control::{Answer, Ask};
 use asterism_host::run::entries::{EntriesDocument, EntriesWanted, HeldEntry};
-use asterism_host::run::flow_text::FlowWanted;
-use asterism_host::run::requests::FoundProvenance;
-use asterism_host::view::StatusDocument;
+use asterism_host_view::StatusDocument;
+use asterism_host_view::flow_text::FlowWanted;
+use asterism_host_view::requests::FoundProvenance;
 use asterism_orchestrator::run::{Asking, Awaited, NotAnswered};
 use serde::de::DeserializeOwned;
 
@@ -339,7 +339,7 @@ fn found_flows(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asterism_host::run::flow_text::FlowText;
+    use asterism_host_view::flow_text::FlowText;
 
     const KEY: &str =
         "inside 10.0.0.1:4000/udp outside 203.0.113.1:1024/udp remote 198.51.100.1:53/udp";

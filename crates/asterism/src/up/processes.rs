@@ -9,7 +9,7 @@ use std::time::Duration;
 use asterism_config::value::show_duration;
 use asterism_host::control::Ask;
 use asterism_host::run::control_path;
-use asterism_host::view::StatusDocument;
+use asterism_host_view::StatusDocument;
 use asterism_io::clock::MonotonicClock;
 use asterism_orchestrator::launch::{
     Exit, FoundState, HostSpec, LaunchError, Launched, Launcher, ProcessLauncher, Readiness, Role,

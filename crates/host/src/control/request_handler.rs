@@ -19,14 +19,14 @@ use crate::run::caches;
 use crate::run::entries;
 use crate::run::flows;
 use crate::run::manual;
-use crate::run::requests::{Request, Sought};
 use crate::run::rules;
 use crate::run::traffic;
 use crate::run::worker::TRACED_MAX;
-use crate::view::View;
-use crate::view::audit::{RemovalDocument, RepairDocument};
 use asterism_epochs::EpochFile;
 use asterism_event_log::Event;
+use asterism_host_view::View;
+use asterism_host_view::audit::{RemovalDocument, RepairDocument};
+use asterism_host_view::requests::{Request, Sought};
 
 /// Time limit for an instance to write a table again.
 const REPAIR_MAX: Duration = Duration::from_secs(50);

@@ -5,7 +5,7 @@ use asterism_function::Reason;
 use asterism_packet::Packet;
 use serde::{Deserialize, Serialize};
 
-use crate::view::{Names, Own};
+use asterism_host_view::{Names, Own};
 
 /// A traced packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

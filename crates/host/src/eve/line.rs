@@ -8,7 +8,7 @@ use asterism_functions::firewall::DENIED;
 use asterism_placement::MemberId;
 use serde::Serialize;
 
-use crate::view::MemberNames;
+use asterism_epochs::MemberNames;
 use asterism_event_log::date;
 
 /// Bytes of a line at most, its end included: what a pipe takes whole (`PIPE_BUF` of Linux).

@@ -20,8 +20,8 @@ use asterism_engine::transport::ChannelSnapshot;
 use asterism_io::port::PortDrop;
 use asterism_state::ObjectCount;
 
-use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot};
-use crate::view::{Names, Own, View, phase_word};
+use asterism_host_view::statistics::{COUNTS, InstanceSnapshot, PortSnapshot};
+use asterism_host_view::{Names, Own, View};
 
 use asterism_output::page::{Kind, Labels, Metric, Page, Value, counter, gauge};
 
@@ -228,7 +228,7 @@ fn host(page: &mut Page, view: &View) {
     let name = "asterism_phase";
     let help = "What the host does: 1 for the phase that it is in.";
     page.family(name, Kind::Gauge, help);
-    let now = phase_word(view.phase());
+    let now = view.phase().word();
     for phase in ["listening", "running", "draining", "ended"] {
         page.sample(name, &[("phase", phase)], phase == now);
     }

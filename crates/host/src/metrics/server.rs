@@ -9,7 +9,7 @@ use asterism_serving::http::{Answer, PLAIN, RequestLine, ServingMode, start_serv
 use thiserror::Error;
 
 use super::exposition;
-use crate::view::View;
+use asterism_host_view::View;
 
 /// How long a client may take to ask, and then to take the answer.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use asterism_functions::balancer::{BACKENDS_QUESTION, BackendRecord};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::view::{AskError, View};
+use asterism_host_view::{AskError, View};
 
 /// A balancer's services.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,9 +6,9 @@ use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::dates::Dates;
-use crate::view::{AskError, View};
 use asterism_event_log::date;
+use asterism_host_view::dates::Dates;
+use asterism_host_view::{AskError, View};
 
 /// Who is blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use asterism_config::suggestion::{nearest, quoted};
 use thiserror::Error;
 
-use crate::view::Asked;
+use asterism_host_view::Asked;
 
 /// No function of the kind has the name that was given: none got the order.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

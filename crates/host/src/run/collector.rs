@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use asterism_config::Settings;
 use thiserror::Error;
 
 /// Why nothing can be sent to a collector.
@@ -61,20 +60,6 @@ impl Collector {
     /// Messages that were lost since this was asked.
     pub(super) fn take_lost(&mut self) -> u64 {
         core::mem::take(&mut self.lost)
-    }
-}
-
-/// The first function that `of` finds something in: its stage, if the function is a chain, and what was found.
-pub(crate) fn find<'a, T>(
-    settings: &'a Settings,
-    of: impl Fn(&'a Settings) -> Option<T>,
-) -> Option<(Option<usize>, T)> {
-    match settings {
-        Settings::Chain(chain) => {
-            let mut stages = chain.stages.iter().enumerate();
-            stages.find_map(|(number, stage)| Some((Some(number), of(&stage.settings)?)))
-        }
-        settings => Some((None, of(settings)?)),
     }
 }
 

@@ -6,9 +6,11 @@ use asterism_remote_store::{AwayReason, Listed};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::flow_text::{FlowText, FlowWanted};
-use super::requests::{FOUND_MAX, Found, FoundEntry, FoundProvenance, Request, Sought};
-use crate::view::{AskError, View};
+use asterism_host_view::flow_text::{FlowText, FlowWanted};
+use asterism_host_view::requests::{
+    FOUND_MAX, Found, FoundEntry, FoundProvenance, Request, Sought,
+};
+use asterism_host_view::{AskError, View};
 
 /// Characters of a value that are carried; of a longer one its beginning.
 const VALUE_CHARACTERS_MAX: usize = 512;

@@ -16,12 +16,12 @@ use super::caches::serve::ServeError;
 use super::collector::CollectorError;
 use super::heartbeats::HeartbeatsError;
 use super::ports::PortsError;
-use super::requests::RestoreError;
 use super::saved::SavedError;
 use super::stores::StoreError;
 use crate::control::place::PlaceError;
 use crate::metrics::server::MetricsError;
 use asterism_epochs::{ReadError, RecordError};
+use asterism_host_view::requests::RestoreError;
 use asterism_lines::LinesError;
 
 /// The cure of every [`RunError::NotApplied`].

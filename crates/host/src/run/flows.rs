@@ -17,8 +17,8 @@ use thiserror::Error;
 
 use super::choice::{ChoiceError, chosen};
 use super::manual::RefusedDocument;
-use crate::view::{AskError, Asked, View};
 use asterism_event_log::Event;
+use asterism_host_view::{AskError, Asked, View};
 
 /// How often, and how many times, an order goes to an instance that takes nothing up now.
 const REPORTED_EVERY: Duration = Duration::from_millis(10);

@@ -16,8 +16,8 @@ use asterism_function::{CONTROL, Endpoint, Protocol};
 use asterism_functions::balancer::CheckResult;
 use asterism_io::clock::MonotonicClock;
 
-use super::requests::Request;
 use asterism_event_log::Event;
+use asterism_host_view::requests::Request;
 
 /// Threads that check at most: so many silent backends keep no other from being checked in time.
 const THREADS_MAX: usize = 32;

@@ -14,8 +14,8 @@ use thiserror::Error;
 
 use super::blocked::{BlockDocument, BlockedError, block as document_of};
 use super::choice::{ChoiceError, chosen};
-use crate::view::{AskError, Asked, View};
 use asterism_event_log::Event;
+use asterism_host_view::{AskError, Asked, View};
 
 /// How often, and how many times, the state is read for the outcome of an order: at once, unless the function waits for an answer.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);

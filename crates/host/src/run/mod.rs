@@ -4,7 +4,7 @@
 //! The main thread (`service.rs`, read it first) starts them, handles signals, writes the log (`asterism_event_log`), gives its jobs
 //! their turns (`jobs/`) and ends everything in order.
 //!
-//! - The host itself: `statistics.rs` (published by instances), `saved.rs` (the state's file), `reload.rs` (changes while the host runs),
+//! - The host itself: `saved.rs` (the state's file), `reload.rs` (changes while the host runs),
 //!   `epochs.rs`, `heartbeats/` (to the orchestrators), `others.rs` (the other members), `metering/` (what it does for tenants),
 //!   `stores.rs` and `embedded_store.rs` (of remote objects), `environment.rs` (signals, cores, clocks, addresses).
 //! - Functions: `health.rs` (checks of backends), `backends.rs`, `caches/` (digests of web caches), `traffic.rs` (the
@@ -16,13 +16,11 @@ pub mod blocked;
 pub mod caches;
 pub mod choice;
 pub(crate) mod collector;
-pub mod dates;
 pub mod embedded_store;
 pub mod entries;
 mod environment;
 mod epochs;
 pub mod error;
-pub mod flow_text;
 pub mod flows;
 mod health;
 pub mod heartbeats;
@@ -32,15 +30,12 @@ pub mod manual;
 pub mod metering;
 mod notices;
 mod others;
-pub mod phase;
 pub mod ports;
 pub mod prepared;
 pub mod reload;
-pub mod requests;
 pub mod rules;
 pub mod saved;
 pub mod service;
-pub mod statistics;
 mod store_passwords;
 pub mod stores;
 pub mod traffic;

@@ -6,10 +6,10 @@ use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{AuditResult, StreamFault};
 use asterism_secure_channel::Event as SealEvent;
 
-use crate::view::MemberNames;
-use crate::view::audit::parts_of;
-use crate::view::health::words;
+use asterism_epochs::MemberNames;
 use asterism_event_log::Event;
+use asterism_host_view::audit::parts_of;
+use asterism_host_view::health::words;
 
 /// A notice as an event of the log.
 #[must_use]

@@ -4,7 +4,7 @@ use asterism_functions::firewall::{HITS_QUESTION, RuleHits};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::view::{AskError, View};
+use asterism_host_view::{AskError, View};
 
 /// A firewall's rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,15 +29,15 @@ use super::heartbeats::Heartbeats;
 use super::jobs::{HostContext, HostLog, Jobs};
 use super::notices;
 use super::others::others;
-use super::phase::Phase;
 use super::prepared::Prepared;
 use super::reload::ReloadError;
 use super::saved::Identity;
 use super::store_passwords::StorePasswords;
-use super::worker::Shared;
 use crate::control::place::Place;
 use crate::control::request_handler::{Command, CommandKind, Refused};
 use asterism_event_log::Event;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::shared::Shared;
 use asterism_service_manager::Manager;
 
 /// How often the main thread looks at signals and clocks.

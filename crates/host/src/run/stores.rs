@@ -20,8 +20,8 @@ use thiserror::Error;
 
 use super::embedded_store;
 use super::store_passwords::StorePasswords;
-use crate::view::store::ByShard;
 use asterism_event_log::Event;
+use asterism_host_view::store::ByShard;
 
 /// Why a host that has remote objects does not start.
 #[derive(Debug, Error)]

@@ -16,8 +16,8 @@ use asterism_functions::monitor::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::view::{AskError, Asked, View};
 use asterism_event_log::date;
+use asterism_host_view::{AskError, Asked, View};
 
 /// Items of a list at most.
 pub const COUNT_MAX: usize = 1_000;

@@ -6,23 +6,23 @@ mod work;
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use asterism_engine::Instance;
 use asterism_engine::transport::Waker;
-use asterism_engine::{Instance, StopReason};
 use asterism_function::NetworkFunction;
 use asterism_io::clock::MonotonicClock;
 use asterism_io::port::LinkState;
 use asterism_placement::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::phase::Phase;
-use super::requests::Request;
-use super::statistics::InstanceStatistics;
 use asterism_event_log::Event;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
+use asterism_host_view::shared::Shared;
 use work::{Find, RepairWork, Report, Restore, Save, Trace, Work};
 
 /// Requests that wait for one instance at most.
@@ -43,38 +43,6 @@ const SLEEP_PARKED: Duration = Duration::from_micros(50);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
 /// Packets that one trace looks at most.
 pub const TRACED_MAX: usize = 1_000;
-
-/// What an instance and the rest of its host share.
-#[derive(Debug)]
-pub struct Shared {
-    /// What it shows.
-    pub statistics: InstanceStatistics,
-    phase: AtomicU8,
-    /// Why it ended by itself, if it did.
-    pub stopped: OnceLock<StopReason>,
-    /// Whether it looks again at once when there is nothing to do.
-    pub spins: AtomicBool,
-}
-
-impl Shared {
-    /// For an instance that listens first.
-    #[must_use]
-    pub fn new(spins: bool) -> Shared {
-        Shared {
-            statistics: InstanceStatistics::default(),
-            phase: AtomicU8::new(Phase::Listening as u8),
-            stopped: OnceLock::new(),
-            spins: AtomicBool::new(spins),
-        }
-    }
-    /// Has it do something else.
-    pub fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Release);
-    }
-    fn phase(&self) -> Phase {
-        Phase::of(&self.phase)
-    }
-}
 
 /// An instance with what its thread needs.
 pub struct Worker<F: NetworkFunction> {

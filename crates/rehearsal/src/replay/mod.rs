@@ -262,7 +262,7 @@ pub fn run<F: NetworkFunction>(
     let author = Author {
         host: "replay".to_owned(),
         cluster: plan.cluster.name.clone(),
-        members: asterism_host::view::MemberNames::listed(plan.cluster.members.clone()),
+        members: asterism_epochs::MemberNames::listed(plan.cluster.members.clone()),
         stages: stage_names(&**function)
             .iter()
             .map(|&name| name.to_owned())

@@ -20,8 +20,8 @@ use asterism_functions::firewall::{FLOWS_QUESTION, KnownFlow};
 use asterism_host::eve::line::Author;
 use asterism_host::run::flows;
 use asterism_host::run::reload::{self, Copies, Written};
-use asterism_host::run::requests::has_word;
-use asterism_host::view::Asked;
+use asterism_host_view::Asked;
+use asterism_host_view::requests::has_word;
 use asterism_placement::{Incarnation, Time};
 
 use super::checked;
@@ -387,7 +387,7 @@ impl<F: NetworkFunction> World<'_, F> {
         let author = Author {
             host: "test".to_owned(),
             cluster: self.config.cluster.name.clone(),
-            members: asterism_host::view::MemberNames::listed(self.config.cluster.members.clone()),
+            members: asterism_epochs::MemberNames::listed(self.config.cluster.members.clone()),
             stages: Vec::new(),
         };
         self.all_say(step, until, host, |instance| {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use asterism_host::run::statistics::COUNTS;
+use asterism_host_view::statistics::COUNTS;
 use asterism_tidy::{Source, must_be_empty, read, sources};
 
 const PAGE: &str = "docs/src/operating.md";

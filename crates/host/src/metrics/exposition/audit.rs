@@ -2,8 +2,8 @@
 
 use asterism_engine::transport::ChannelSnapshot;
 
-use crate::view::Names;
-use crate::view::audit::AuditDocument;
+use asterism_host_view::Names;
+use asterism_host_view::audit::AuditDocument;
 use asterism_output::page::{Kind, Metric, Page, Value, counter};
 
 const MESSAGES: [Metric<AuditDocument>; 2] = [

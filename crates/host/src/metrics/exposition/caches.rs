@@ -2,8 +2,8 @@
 
 use asterism_functions::cache_digests::Refusal;
 
-use crate::view::View;
-use crate::view::caches::CachesDocument;
+use asterism_host_view::View;
+use asterism_host_view::caches::CachesDocument;
 use asterism_output::page::{Kind, Metric, Page, counter};
 
 const COUNTS: [Metric<CachesDocument>; 3] = [

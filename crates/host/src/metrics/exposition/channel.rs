@@ -4,7 +4,7 @@ use asterism_engine::ChannelTally;
 use asterism_engine::transport::ChannelSnapshot;
 
 use super::sites::sites;
-use crate::view::Names;
+use asterism_host_view::Names;
 use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 
 type ReadTally = fn(&ChannelTally) -> u64;

@@ -1,8 +1,8 @@
 //! What a host writes beside its packets: records for collectors, logs of ports, lines of alerts. No family of what is not written.
 
-use crate::view::View;
-use crate::view::exports::ExportsDocument;
-use crate::view::ports::PortsDocument;
+use asterism_host_view::View;
+use asterism_host_view::exports::ExportsDocument;
+use asterism_host_view::ports::PortsDocument;
 use asterism_lines::LinesDocument;
 use asterism_output::page::{Metric, Page, counter, gauge};
 

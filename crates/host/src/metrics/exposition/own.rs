@@ -2,7 +2,7 @@
 
 use asterism_function::{MetricKind, OwnMetric};
 
-use crate::run::statistics::InstanceSnapshot;
+use asterism_host_view::statistics::InstanceSnapshot;
 use asterism_output::page::{Kind, Page};
 
 /// In front of the names that functions give.

@@ -4,7 +4,7 @@ use asterism_engine::transport::{ChannelSnapshot, MemberSnapshot, PeerFault};
 use asterism_placement::Time;
 use asterism_placement::replicated::Standing;
 
-use crate::view::Names;
+use asterism_host_view::Names;
 use asterism_output::page::{Kind, Page, Value};
 
 /// A gauge of a member, at the time of a snapshot.

@@ -3,7 +3,7 @@
 use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::replicated::SiteState;
 
-use crate::view::Names;
+use asterism_host_view::Names;
 use asterism_output::page::{Metric, Page, gauge};
 
 const RELAY: [Metric<ChannelSnapshot>; 2] = [

@@ -1,7 +1,7 @@
 //! What the stages of a chain counted. Families without a sample where no chain runs, so that nothing is missing.
 
-use crate::run::statistics::{InstanceSnapshot, StageSnapshot};
-use crate::view::Names;
+use asterism_host_view::Names;
+use asterism_host_view::statistics::{InstanceSnapshot, StageSnapshot};
 use asterism_output::page::{Kind, Labels, Metric, Page, counter};
 
 const COUNTERS: [Metric<StageSnapshot>; 6] = [

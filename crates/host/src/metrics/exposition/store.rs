@@ -2,8 +2,8 @@
 
 use asterism_output::page::{Kind, Metric, Page, Value, counter, gauge};
 
-use crate::view::View;
-use crate::view::store::{CacheDocument, FilterDocument, StoreDocument};
+use asterism_host_view::View;
+use asterism_host_view::store::{CacheDocument, FilterDocument, StoreDocument};
 
 const STORE: [Metric<StoreDocument>; 14] = [
     gauge(

@@ -18,9 +18,9 @@ use asterism_secure_channel::ClusterKey;
 use asterism_state::ObjectCounts;
 
 use super::*;
-use crate::run::statistics::StageSnapshot;
-use crate::run::worker::Shared;
-use crate::view::store::StoreView;
+use asterism_host_view::shared::Shared;
+use asterism_host_view::statistics::StageSnapshot;
+use asterism_host_view::store::StoreView;
 use asterism_lines::{Sink, Writer};
 
 /// The page, but for its clocks.

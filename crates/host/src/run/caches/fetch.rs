@@ -18,9 +18,9 @@ use asterism_placement::Time;
 
 use super::{digest, directory};
 use crate::run::health::HealthReporter;
-use crate::run::requests::Request;
-use crate::view::View;
 use asterism_event_log::Event;
+use asterism_host_view::View;
+use asterism_host_view::requests::Request;
 
 /// How often the thread looks whether a digest is old.
 const LOOK: Duration = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use asterism_functions::cache_digests::{Counted, Known, read_directory, read_mas
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::view::{AskError, View};
+use asterism_host_view::{AskError, View};
 
 pub(super) use fetch::Fetching;
 

@@ -9,7 +9,7 @@ use asterism_functions::cache_digests::squid::{HEADER_BYTES, Header, union};
 use thiserror::Error;
 
 use super::digest;
-use crate::view::{AskError, View};
+use asterism_host_view::{AskError, View};
 use asterism_serving::http::{Answer, PLAIN, RequestLine, ServingMode, start_serving};
 
 /// How long a cache may take to ask, and then to take the answer.

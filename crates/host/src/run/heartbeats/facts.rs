@@ -9,8 +9,8 @@ use asterism_placement::{Incarnation, MemberId, Time};
 
 use crate::run::jobs::HostContext;
 use crate::run::metering::UsageMeter;
-use crate::run::phase::Phase;
-use crate::run::statistics::InstanceSnapshot;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::statistics::InstanceSnapshot;
 
 /// How often the load is read again.
 const LOAD_INTERVAL: Duration = Duration::from_millis(250);

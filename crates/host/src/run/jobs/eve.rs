@@ -17,11 +17,11 @@ use asterism_placement::replicated::Standing;
 use super::job::{HostContext, HostLog, Job};
 use crate::eve::ledger::Ledger;
 use crate::eve::line::{Author, LineStats, PacketStats, Stats};
-use crate::run::dates::Dates;
 use crate::run::error::AlertsFileError;
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
 use asterism_event_log::Event;
+use asterism_host_view::dates::Dates;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
 use asterism_lines::{LinesError, Sink, Writer};
 
 /// How often alerts are asked for.

@@ -19,12 +19,13 @@ use asterism_placement::replicated::Standing;
 use asterism_placement::{Incarnation, MemberId, Time};
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::collector::{self, Collector, CollectorError};
-use crate::run::dates::Dates;
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
-use crate::view::exports::Exported;
+use crate::run::collector::{Collector, CollectorError};
 use asterism_event_log::Event;
+use asterism_host_view::dates::Dates;
+use asterism_host_view::exports::Exported;
+use asterism_host_view::find_function;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
 
 /// How often a host looks whether it has to export.
 const LOOK: Duration = Duration::from_millis(200);
@@ -221,7 +222,7 @@ fn before(
 
 /// The monitor whose flows are exported, with its stage in a chain: the first one that has a collector.
 fn monitor(settings: &Settings) -> Option<(Option<usize>, (&MonitorSettings, SocketAddr))> {
-    collector::find(settings, |settings| match settings {
+    find_function(settings, |settings| match settings {
         Settings::Monitor(monitor) => Some((monitor, monitor.collector?)),
         _ => None,
     })

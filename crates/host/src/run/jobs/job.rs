@@ -12,10 +12,10 @@ use asterism_io::clock::MonotonicClock;
 use asterism_placement::{MemberId, Time};
 
 use crate::run::metering::Metering;
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
-use crate::view::View;
 use asterism_event_log::{Event, EventLog};
+use asterism_host_view::View;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
 
 /// How long a host that ends waits at most until its last records are handed to their writers and sent. The writing threads then have their
 /// own time for the last lines.

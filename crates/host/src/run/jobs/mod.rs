@@ -43,11 +43,11 @@ use self::stores::StoreWatch;
 use self::tombstones::TombstoneWatch;
 use super::epochs::Watch;
 use super::error::{AlertsFileError, BackgroundError, RunError};
-use super::phase::Phase;
 use super::prepared::Prepared;
 use super::reload::ReloadError;
 use crate::control::request_handler::Command;
 use asterism_epochs::EpochFile;
+use asterism_host_view::phase::Phase;
 use asterism_lines::Sink;
 use asterism_secure_channel::KeyRing;
 

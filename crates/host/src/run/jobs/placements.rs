@@ -7,8 +7,8 @@ use std::time::Duration;
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
-use crate::view::placements::{PlacementDocument, documents};
 use asterism_event_log::Event;
+use asterism_host_view::placements::{PlacementDocument, documents};
 
 /// How long an object is to be shared, and is not, before that is reported.
 const WAITS: Duration = Duration::from_secs(2);

@@ -24,12 +24,13 @@ use asterism_placement::Time;
 use serde::Serialize;
 
 use super::job::{HostContext, HostLog, Job, TELL_LAST};
-use crate::run::collector::{self, Collector};
+use crate::run::collector::Collector;
 use crate::run::error::StartError;
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
-use crate::view::ports::PortCounts;
 use asterism_event_log::Event;
+use asterism_host_view::find_function;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::ports::PortCounts;
+use asterism_host_view::requests::Request;
 use asterism_lines::{LinesError, Sink, Writer};
 
 /// How often the instances are asked.
@@ -71,29 +72,30 @@ struct Line<'a> {
     since: Option<Tick>,
 }
 
-impl PortCounts {
-    /// Takes up what the instances know: of what all hosts have alike the most that one of them knows.
-    fn show(&self, instances: &[Asked]) {
-        let known = instances.iter().map(|one| &one.known);
-        let most = |of: fn(&NatUse) -> u32| known.clone().map(of).max().unwrap_or(0).into();
-        let sum = |of: fn(&NatUse) -> u64| known.clone().map(of).sum();
-        for (place, value) in [
-            (&self.subscribers, most(|one| one.subscribers)),
-            (&self.blocks_used, most(|one| one.blocks_used)),
-            (&self.blocks_quarantined, most(|one| one.blocks_quarantined)),
-            (
-                &self.ports_quarantined,
-                sum(|one| one.ports_quarantined.into()),
-            ),
-            (
-                &self.quarantines_cut_short,
-                sum(|one| one.quarantines_cut_short),
-            ),
-            (&self.events_lost, sum(|one| one.events_lost)),
-            (&self.exempt, sum(|one| one.exempt)),
-        ] {
-            place.store(value, Ordering::Relaxed);
-        }
+/// Takes up what the instances know: of what all hosts have alike the most that one of them knows.
+fn show(counts: &PortCounts, instances: &[Asked]) {
+    let known = instances.iter().map(|one| &one.known);
+    let most = |of: fn(&NatUse) -> u32| known.clone().map(of).max().unwrap_or(0).into();
+    let sum = |of: fn(&NatUse) -> u64| known.clone().map(of).sum();
+    for (place, value) in [
+        (&counts.subscribers, most(|one| one.subscribers)),
+        (&counts.blocks_used, most(|one| one.blocks_used)),
+        (
+            &counts.blocks_quarantined,
+            most(|one| one.blocks_quarantined),
+        ),
+        (
+            &counts.ports_quarantined,
+            sum(|one| one.ports_quarantined.into()),
+        ),
+        (
+            &counts.quarantines_cut_short,
+            sum(|one| one.quarantines_cut_short),
+        ),
+        (&counts.events_lost, sum(|one| one.events_lost)),
+        (&counts.exempt, sum(|one| one.exempt)),
+    ] {
+        place.store(value, Ordering::Relaxed);
     }
 }
 
@@ -244,7 +246,7 @@ impl PortLog {
             }
         }
         if is_over {
-            counts.show(&self.instances);
+            show(counts, &self.instances);
         }
     }
 
@@ -384,7 +386,7 @@ fn line<'a>(event: &NatEvent, host: &'a str) -> Line<'a> {
 
 /// The NAT whose ports are counted or logged, with its stage in a chain: the first one.
 fn nat(settings: &Settings) -> Option<(Option<usize>, &NatSettings)> {
-    collector::find(settings, |settings| match settings {
+    find_function(settings, |settings| match settings {
         Settings::Nat(nat) => Some(nat),
         _ => None,
     })

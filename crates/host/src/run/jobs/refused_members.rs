@@ -9,8 +9,9 @@ use asterism_secure_channel::Refusal;
 
 use super::job::{HostContext, HostLog, Job};
 use crate::run::others::others;
-use crate::view::{MemberNames, differing};
+use asterism_epochs::MemberNames;
 use asterism_event_log::Event;
+use asterism_host_view::differing;
 
 /// How often each difference is reported at most.
 const TELL_DIFFERENCE: Duration = Duration::from_secs(60);

@@ -10,9 +10,9 @@ use asterism_config::Function;
 use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
 use crate::stations::{self, Addressed};
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
 
 /// Requests for stations that are on their way to the first instance at most.
 pub const STATIONS_AT_ONCE: usize = 4;

@@ -7,8 +7,8 @@ use asterism_placement::Time;
 
 use super::job::{HostContext, HostLog, Job};
 use crate::run::embedded_store::growth_event;
-use crate::view::store::{StoreDocument, away_effect};
 use asterism_event_log::Event;
+use asterism_host_view::store::{StoreDocument, away_effect};
 
 /// How long a store is away before that is reported: shorter is a connection that is made again.
 const AWAY_US: u64 = 500_000;

@@ -10,8 +10,8 @@ use asterism_placement::replicated::Standing;
 use asterism_placement::{MemberId, Time};
 
 use super::job::{HostContext, HostLog, Job};
-use crate::view::View;
 use asterism_event_log::Event;
+use asterism_host_view::View;
 
 /// How often the tables are looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use crate::control::request_handler::LAST_WORD;
 use crate::run::error::RunError;
 use crate::run::jobs::TELL_LAST;
 use crate::run::others::others;
-use crate::run::phase::Phase;
 use asterism_event_log::Event;
+use asterism_host_view::phase::Phase;
 
 /// How long it may take to count what was not taken within that time.
 const COUNT_LAST: Duration = Duration::from_millis(200);

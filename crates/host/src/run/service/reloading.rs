@@ -12,10 +12,10 @@ use super::Service;
 use crate::run::environment::monotonic_us;
 use crate::run::flows;
 use crate::run::jobs::Jobs;
-use crate::run::phase::Phase;
 use crate::run::reload::{self, ReloadError, Written};
-use crate::run::requests::Request;
 use asterism_event_log::Event;
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::Request;
 
 /// How long instances may take to go on with another function: they look for requests once a turn, or every few.
 const TAKEN_UP_MAX: Duration = Duration::from_secs(2);

@@ -30,13 +30,14 @@ use crate::run::jobs::{HostContext, HostLog, Jobs};
 use crate::run::metering::Metering;
 use crate::run::ports::{self, PortsError};
 use crate::run::prepared::Prepared;
-use crate::run::requests::Request;
 use crate::run::saved::Identity;
 use crate::run::stores::Stores;
-use crate::run::worker::{REQUESTS_MAX, Shared, Worker};
-use crate::view::store::StoreView;
-use crate::view::{Own, View};
+use crate::run::worker::{REQUESTS_MAX, Worker};
 use asterism_event_log::{Event, EventLog};
+use asterism_host_view::requests::Request;
+use asterism_host_view::shared::Shared;
+use asterism_host_view::store::StoreView;
+use asterism_host_view::{Own, View};
 use asterism_service_manager::Manager;
 
 /// Events that wait to be written at most; more are left out.

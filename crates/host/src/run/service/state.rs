@@ -11,9 +11,9 @@ use super::{Interrupted, Service};
 use crate::run::environment::moment;
 use crate::run::error::{RunError, StartError, StateError};
 use crate::run::others::others;
-use crate::run::requests::Request;
 use crate::run::saved::{self, SavedState};
 use asterism_event_log::Event;
+use asterism_host_view::requests::Request;
 
 /// How much longer than the host before it in the list a host waits before it restores a saved state.
 const RESTORE_STAGGER: Duration = Duration::from_millis(250);

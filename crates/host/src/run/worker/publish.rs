@@ -5,8 +5,8 @@ use asterism_io::port::LinkState;
 use asterism_placement::Time;
 
 use super::Worker;
-use crate::run::statistics::{COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 use asterism_event_log::Event;
+use asterism_host_view::statistics::{COUNTS, InstanceSnapshot, PortSnapshot, StageSnapshot};
 
 impl<F: NetworkFunction> Worker<F> {
     /// Tells links that came or went, and writes a snapshot for anyone who looks.

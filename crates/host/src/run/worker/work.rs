@@ -7,8 +7,8 @@ use asterism_function::NetworkFunction;
 use asterism_placement::Time;
 use asterism_state::{Shown, Since, State};
 
-use crate::run::phase::Phase;
-use crate::run::requests::{Found, RestoreError, Sought};
+use asterism_host_view::phase::Phase;
+use asterism_host_view::requests::{Found, RestoreError, Sought};
 
 /// Records of a table that are looked at in one turn for a key.
 const RECORDS_PER_TURN: u32 = 128;

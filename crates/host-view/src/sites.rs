@@ -6,7 +6,7 @@ use asterism_engine::transport::ChannelSnapshot;
 use asterism_placement::MemberId;
 use serde::{Deserialize, Serialize};
 
-use super::names::Names;
+use crate::names::Names;
 
 /// The sites, in this host's view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

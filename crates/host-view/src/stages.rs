@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::counts::nonzero;
-use super::names::Names;
-use crate::run::statistics::InstanceSnapshot;
+use crate::counts::nonzero;
+use crate::names::Names;
+use crate::statistics::InstanceSnapshot;
 
 /// A stage of a chain in a packet loop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct StageDocument {
     pub dropped: BTreeMap<String, u64>,
 }
 
-pub(super) fn documents(snapshot: &InstanceSnapshot, names: &Names) -> Vec<StageDocument> {
+pub(crate) fn documents(snapshot: &InstanceSnapshot, names: &Names) -> Vec<StageDocument> {
     let stages = snapshot.stages.iter().zip(&names.stages);
     stages
         .map(|(stage, name)| StageDocument {

@@ -6,7 +6,7 @@ use asterism_placement::MemberId;
 use asterism_placement::replicated::audit::{Place, SEGMENT_LEAVES};
 use serde::{Deserialize, Serialize};
 
-use super::names::Names;
+use crate::names::Names;
 
 /// The results of an auditor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use asterism_state::{Shown, Since};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::flow_text::FlowWanted;
+use crate::flow_text::FlowWanted;
 
 /// Entries that one search finds at most.
 pub const FOUND_MAX: usize = 64;
@@ -159,7 +159,7 @@ pub struct FoundProvenance {
 
 impl Found {
     /// Takes an entry of an object if it is sought, as long as there is room.
-    pub(super) fn look_at(&mut self, sought: &Sought, object: &'static str, entry: &Shown<'_>) {
+    pub fn look_at(&mut self, sought: &Sought, object: &'static str, entry: &Shown<'_>) {
         let key = format!("{:?}", entry.key);
         let is_it = |text: &str, word: &Option<String>| {
             word.as_ref().is_none_or(|word| has_word(text, word))

@@ -3,7 +3,7 @@
 use asterism_epochs::MemberNames;
 use asterism_placement::{Incarnation, MemberId};
 
-use super::own::Own;
+use crate::own::Own;
 
 /// The names of a host and its parts.
 #[derive(Clone, Debug)]
@@ -36,7 +36,8 @@ pub struct Names {
 
 impl Names {
     /// The name of a member; empty for one that is not in the list.
-    pub(crate) fn member(&self, member: MemberId) -> String {
+    #[must_use]
+    pub fn member(&self, member: MemberId) -> String {
         self.members.get(member).unwrap_or_default()
     }
 }

@@ -19,14 +19,27 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// What is in force, as threads tell each other.
-    pub(crate) fn of(reported: &AtomicU8) -> Phase {
+    /// The phase in force, as threads publish it to each other: a [`Phase`] as `u8`.
+    #[must_use]
+    #[inline]
+    pub fn of(reported: &AtomicU8) -> Phase {
         match reported.load(Ordering::Acquire) {
             0 => Phase::Listening,
             1 => Phase::Running,
             2 => Phase::Draining,
             3 => Phase::Telling,
             _ => Phase::Ended,
+        }
+    }
+
+    /// The phase as `status` and metrics name it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Listening => "listening",
+            Phase::Running => "running",
+            Phase::Draining | Phase::Telling => "draining",
+            Phase::Ended => "ended",
         }
     }
 }

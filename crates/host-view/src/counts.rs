@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// Counts by name, without those that are zero.
-pub(super) fn nonzero(counts: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+pub(crate) fn nonzero(counts: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
     counts
         .filter(|(_, count)| *count > 0)
         .map(|(name, count)| (name.to_owned(), count))

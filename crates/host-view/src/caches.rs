@@ -11,13 +11,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Default)]
 pub struct Caches {
     /// Names of the caches, in order; none where the function knows none.
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// Bytes of a digest's bits at most.
-    pub(crate) digest_max: usize,
-    pub(crate) fetched: AtomicU64,
+    pub digest_max: usize,
+    /// Digests that this host fetched.
+    pub fetched: AtomicU64,
     refused: [AtomicU64; Refusal::ALL.len()],
-    pub(crate) served: AtomicU64,
-    pub(crate) not_served: AtomicU64,
+    /// Digests that were served.
+    pub served: AtomicU64,
+    /// Requests for digests that are not known.
+    pub not_served: AtomicU64,
 }
 
 /// What a host fetched from caches and served to them, as `status` tells it.
@@ -64,7 +67,7 @@ impl Caches {
     }
 
     /// Counts a refused digest.
-    pub(crate) fn add_refused(&self, refusal: Refusal) {
+    pub fn add_refused(&self, refusal: Refusal) {
         if let Some(count) = self.refused.get(refusal as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }

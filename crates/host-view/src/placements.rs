@@ -3,7 +3,7 @@
 use asterism_engine::transport::ChannelSnapshot;
 use serde::{Deserialize, Serialize};
 
-use super::names::Names;
+use crate::names::Names;
 
 /// A state object that hosts have in different placements, or whose change is not complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use asterism_secure_channel::Terms;
 
-use super::documents::DifferingSetting;
+use crate::documents::DifferingSetting;
 
 /// The differing settings, each with both values. A difference beyond the end of a cut text is listed as such.
 #[must_use]

@@ -3,84 +3,18 @@
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use asterism_config::{Function, Settings};
-use asterism_function::chain::Chain;
+use asterism_function::Tick;
 use asterism_function::records::{Record, read_records};
-use asterism_function::{CONTROL, PortNumber, Tick};
 
-use super::error::AskError;
 use super::{ANSWER_MAX, View};
-use crate::run::collector;
-use crate::run::dates::Dates;
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
+use crate::asked::Asked;
+use crate::dates::Dates;
+use crate::error::AskError;
+use crate::phase::Phase;
+use crate::requests::Request;
 
 /// Maximum parts of a report in transit.
 const PARTS_MAX: usize = 16;
-
-/// The addressee of a question: the function, or a stage of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    stage: Option<usize>,
-}
-
-impl Asked {
-    /// The function, or in a chain the first stage, for which `is_it` holds.
-    pub(crate) fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
-        let found = collector::find(settings, |settings| is_it(settings).then_some(()));
-        found.map(|(stage, ())| Asked { stage })
-    }
-
-    /// The function, or in a chain all stages, for which `is_it` holds, with the name of each.
-    pub(crate) fn each(
-        function: &Function,
-        is_it: impl Fn(&Settings) -> bool,
-    ) -> Vec<(String, Asked)> {
-        match &function.settings {
-            Settings::Chain(chain) => {
-                let stages = chain.stages.iter().enumerate();
-                let found = stages.filter(|(_, stage)| is_it(&stage.settings));
-                let asked = |number| Asked {
-                    stage: Some(number),
-                };
-                found
-                    .map(|(number, stage)| (stage.name.to_owned(), asked(number)))
-                    .collect()
-            }
-            settings if is_it(settings) => vec![(function.name.to_owned(), Asked { stage: None })],
-            _ => Vec::new(),
-        }
-    }
-
-    /// Each function that blocks.
-    pub(crate) fn blocking(function: &Function) -> Vec<(String, Asked)> {
-        Asked::each(function, |settings| {
-            matches!(
-                settings,
-                Settings::Firewall(_) | Settings::PortScan(_) | Settings::Signature(_)
-            )
-        })
-    }
-
-    /// Each firewall.
-    pub(crate) fn firewalls(function: &Function) -> Vec<(String, Asked)> {
-        Asked::each(function, |settings| {
-            matches!(settings, Settings::Firewall(_))
-        })
-    }
-
-    /// The question in the form that the function gets.
-    pub fn question(self, question: u32) -> u32 {
-        self.stage
-            .and_then(|stage| Chain::question(stage, question))
-            .unwrap_or(question)
-    }
-
-    /// The port of its control frames.
-    pub fn control(self) -> PortNumber {
-        self.stage.and_then(Chain::control).unwrap_or(CONTROL)
-    }
-}
 
 impl View {
     /// The cluster's common seconds, which [`Dates::date_s`] converts to a date.

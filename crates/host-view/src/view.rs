@@ -1,25 +1,8 @@
-//! The view of a running host from outside its packet loops; `status`, `top` and metrics are built from it.
-//!
-//! Only [`View::ask`] waits for a packet loop, which answers between two bursts, within a bounded time. Read next:
-//! `run/statistics.rs`, then `view/status.rs`.
+//! The view itself: the ends of the queues to the packet loops, what they and the state channel publish, and the counts of what a
+//! host writes.
 
-pub mod audit;
-pub mod caches;
-mod counts;
-mod differing;
-mod documents;
-mod error;
-pub mod exports;
-pub mod health;
-mod names;
-mod own;
-pub mod placements;
-pub mod ports;
 mod reports;
-pub mod sites;
-mod stages;
 mod status;
-pub mod store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -28,33 +11,23 @@ use std::time::Duration;
 
 use asterism_config::{Config, Settings};
 use asterism_engine::transport::{ChannelSnapshot, Snapshots};
+use asterism_epochs::MemberNames;
 use asterism_io::clock::MonotonicClock;
+use asterism_lines::Counts;
 use asterism_placement::Incarnation;
 
-use crate::run::phase::Phase;
-use crate::run::requests::Request;
-use crate::run::statistics::InstanceSnapshot;
-use crate::run::worker::Shared;
-use asterism_lines::Counts;
-
-use caches::Caches;
-use exports::Exported;
-use ports::PortCounts;
-use store::StoreView;
-
-pub use asterism_epochs::MemberNames;
-pub use differing::differing;
-pub use documents::{
-    ChannelDocument, ClockDocument, DifferingSetting, EndedDocument, InstanceDocument,
-    MissingKeyDocument, ObjectDocument, PeerDocument, PortDocument, StatusDocument, TimeDocument,
-    VersionsDocument,
-};
-pub use error::AskError;
-pub use health::HealthDocument;
-pub use names::Names;
-pub use own::Own;
-pub use reports::Asked;
-pub use stages::StageDocument;
+use crate::asked::Asked;
+use crate::caches::Caches;
+use crate::error::AskError;
+use crate::exports::Exported;
+use crate::names::Names;
+use crate::own::Own;
+use crate::phase::Phase;
+use crate::ports::PortCounts;
+use crate::requests::Request;
+use crate::shared::Shared;
+use crate::statistics::InstanceSnapshot;
+use crate::store::StoreView;
 
 /// Time limit for an instance's answer, which comes between two bursts.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -243,16 +216,5 @@ impl View {
                 RecvTimeoutError::Timeout => AskError::Late,
                 RecvTimeoutError::Disconnected => AskError::Ended,
             })
-    }
-}
-
-/// A phase as a word.
-#[must_use]
-pub fn phase_word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Listening => "listening",
-        Phase::Running => "running",
-        Phase::Draining | Phase::Telling => "draining",
-        Phase::Ended => "ended",
     }
 }

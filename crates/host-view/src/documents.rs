@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use asterism_secure_channel::Versions;
 use serde::{Deserialize, Serialize};
 
-use super::audit::AuditDocument;
-use super::caches::CachesDocument;
-use super::exports::ExportsDocument;
-use super::placements::PlacementDocument;
-use super::ports::PortsDocument;
-use super::sites::SitesDocument;
-use super::store::StoreDocument;
-use super::{HealthDocument, StageDocument};
+use crate::audit::AuditDocument;
+use crate::caches::CachesDocument;
+use crate::exports::ExportsDocument;
+use crate::health::HealthDocument;
+use crate::placements::PlacementDocument;
+use crate::ports::PortsDocument;
+use crate::sites::SitesDocument;
+use crate::stages::StageDocument;
+use crate::store::StoreDocument;
 use asterism_lines::LinesDocument;
 
 /// A host as `status` shows it.
@@ -325,7 +326,7 @@ pub struct VersionsDocument {
 }
 
 impl VersionsDocument {
-    pub(super) fn new(versions: Versions) -> Self {
+    pub(crate) fn new(versions: Versions) -> Self {
         let Versions { oldest, newest } = versions;
         Self { oldest, newest }
     }

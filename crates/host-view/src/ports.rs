@@ -10,19 +10,30 @@ use asterism_lines::Counts;
 /// What a host knows of its NAT's ports, and what it logged of them; all zero where nothing is counted.
 #[derive(Debug, Default)]
 pub struct PortCounts {
-    pub(crate) is_on: AtomicBool,
-    pub(crate) subscribers: AtomicU64,
-    pub(crate) blocks_used: AtomicU64,
-    pub(crate) blocks_quarantined: AtomicU64,
-    pub(crate) ports_quarantined: AtomicU64,
-    pub(crate) quarantines_cut_short: AtomicU64,
-    pub(crate) events: AtomicU64,
-    pub(crate) events_lost: AtomicU64,
-    pub(crate) exempt: AtomicU64,
-    /// Of the file.
-    pub(crate) lines: Arc<Counts>,
-    pub(crate) messages: AtomicU64,
-    pub(crate) messages_lost: AtomicU64,
+    /// Whether ports are counted.
+    pub is_on: AtomicBool,
+    /// Subscribers with ports or blocks, of all hosts; 0 where none are counted.
+    pub subscribers: AtomicU64,
+    /// Blocks with ports in use, of all hosts.
+    pub blocks_used: AtomicU64,
+    /// Blocks that nobody uses and nobody else may have yet, of all hosts.
+    pub blocks_quarantined: AtomicU64,
+    /// Ports that rest at this host's instances before they are granted again.
+    pub ports_quarantined: AtomicU64,
+    /// Ports that were granted again too early, because too many rested.
+    pub quarantines_cut_short: AtomicU64,
+    /// Events that this host logged.
+    pub events: AtomicU64,
+    /// Events that were noted faster than they were taken, and are lost.
+    pub events_lost: AtomicU64,
+    /// Packets of this host's instances that were routed untranslated.
+    pub exempt: AtomicU64,
+    /// Lines of the log's file.
+    pub lines: Arc<Counts>,
+    /// IPFIX messages of the log that were sent.
+    pub messages: AtomicU64,
+    /// IPFIX messages of the log that could not be sent; their events are lost.
+    pub messages_lost: AtomicU64,
 }
 
 /// What `status` tells of a NAT's ports.

@@ -22,7 +22,7 @@ pub struct HealthDocument {
 }
 
 /// All present faults; `name` gives members' names.
-pub(super) fn items(
+pub(crate) fn items(
     channel: &ChannelSnapshot,
     name: &dyn Fn(MemberId) -> String,
 ) -> Vec<HealthDocument> {
@@ -54,8 +54,9 @@ pub fn ahead_text(ahead_s: i64) -> String {
     format!("{by} {}", if ahead_s < 0 { "behind" } else { "ahead of" })
 }
 
-/// Effect and cure of a fault with a member.
-pub(crate) fn words(
+/// Effect and cure of a fault with a member, as sentences without a full stop; `name` gives members' names.
+#[must_use]
+pub fn words(
     fault: &PeerFault,
     member: &str,
     name: &dyn Fn(MemberId) -> String,

@@ -10,18 +10,21 @@ use asterism_placement::Time;
 use asterism_placement::replicated::{Ended, Standing};
 use asterism_state::ObjectCount;
 
-use super::audit::AuditDocument;
-use super::counts::nonzero;
-use super::differing::differing;
-use super::documents::{
+use super::View;
+use crate::audit::AuditDocument;
+use crate::counts::nonzero;
+use crate::differing::differing;
+use crate::documents::{
     ChannelDocument, ClockDocument, EndedDocument, InstanceDocument, MissingKeyDocument,
     ObjectDocument, PeerDocument, PortDocument, StatusDocument, TimeDocument, VersionsDocument,
 };
-use super::names::Names;
-use super::sites::SitesDocument;
-use super::{HealthDocument, View, health, phase_word, placements, stages};
-use crate::run::requests::Request;
-use crate::run::statistics::{COUNTS, InstanceSnapshot};
+use crate::health::{self, HealthDocument};
+use crate::names::Names;
+use crate::placements;
+use crate::requests::Request;
+use crate::sites::SitesDocument;
+use crate::stages;
+use crate::statistics::{COUNTS, InstanceSnapshot};
 
 impl View {
     /// The host as a document. With `digests`, every instance reads all its entries.
@@ -52,7 +55,7 @@ impl View {
                 .collect(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             function: names.function.to_owned(),
-            phase: phase_word(self.phase()).to_owned(),
+            phase: self.phase().word().to_owned(),
             uptime_us: self.uptime_us(),
             instances: instances
                 .filter_map(|(number, (snapshot, digests))| {

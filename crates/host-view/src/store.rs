@@ -10,7 +10,7 @@ use asterism_embedded_store::ServerStatistics;
 pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
 use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
 
-use super::health::HealthDocument;
+use crate::health::HealthDocument;
 
 /// What instances show of each shard of a store, by their numbers.
 pub type ByShard = Vec<Vec<Arc<StoreStatistics>>>;
@@ -78,7 +78,7 @@ impl StoreView {
 
     /// The same with what the part that this host runs shows.
     #[must_use]
-    pub(crate) fn with_own(mut self, own: Option<Arc<ServerStatistics>>) -> StoreView {
+    pub fn with_own(mut self, own: Option<Arc<ServerStatistics>>) -> StoreView {
         if let Some(configured) = &mut self.0 {
             configured.own = own;
         }
@@ -94,8 +94,9 @@ impl StoreView {
         self
     }
 
-    /// Where the store is, and what shows its entries.
-    pub(crate) fn listing(&self) -> Option<(String, &dyn Listing)> {
+    /// Where the store is, and what shows its entries; `None` without a store.
+    #[must_use]
+    pub fn listing(&self) -> Option<(String, &dyn Listing)> {
         let configured = self.0.as_ref()?;
         let listing = configured.listing.as_deref()?;
         Some((configured.store.to_string(), listing))
@@ -128,7 +129,7 @@ impl StoreView {
     }
 
     /// That it is away, if it is.
-    pub(super) fn health(&self, now_us: u64) -> Option<HealthDocument> {
+    pub(crate) fn health(&self, now_us: u64) -> Option<HealthDocument> {
         let store = self.document(now_us)?;
         (!store.connected).then(|| HealthDocument {
             item: "store-away".to_owned(),
@@ -146,6 +147,6 @@ fn named(shard: &StoreShard) -> (String, Vec<SocketAddr>) {
 
 /// What a store that is away does to packets.
 #[must_use]
-pub(crate) fn away_effect() -> &'static str {
+pub fn away_effect() -> &'static str {
     "packets that need it are parked for 2 s at most, and dropped then as parked-too-long"
 }

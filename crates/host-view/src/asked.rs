@@ -1,0 +1,80 @@
+//! The function, or the stage of a chain, that a question is for.
+
+use asterism_config::{Function, Settings};
+use asterism_function::chain::Chain;
+use asterism_function::{CONTROL, PortNumber};
+
+/// The addressee of a question: the function, or a stage of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    stage: Option<usize>,
+}
+
+impl Asked {
+    /// The function, or in a chain the first stage, for which `is_it` holds.
+    pub fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
+        let found = find_function(settings, |settings| is_it(settings).then_some(()));
+        found.map(|(stage, ())| Asked { stage })
+    }
+
+    /// The function, or in a chain all stages, for which `is_it` holds, with the name of each.
+    pub fn each(function: &Function, is_it: impl Fn(&Settings) -> bool) -> Vec<(String, Asked)> {
+        match &function.settings {
+            Settings::Chain(chain) => {
+                let stages = chain.stages.iter().enumerate();
+                let found = stages.filter(|(_, stage)| is_it(&stage.settings));
+                let asked = |number| Asked {
+                    stage: Some(number),
+                };
+                found
+                    .map(|(number, stage)| (stage.name.to_owned(), asked(number)))
+                    .collect()
+            }
+            settings if is_it(settings) => vec![(function.name.to_owned(), Asked { stage: None })],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Each function that blocks.
+    pub fn blocking(function: &Function) -> Vec<(String, Asked)> {
+        Asked::each(function, |settings| {
+            matches!(
+                settings,
+                Settings::Firewall(_) | Settings::PortScan(_) | Settings::Signature(_)
+            )
+        })
+    }
+
+    /// Each firewall.
+    pub fn firewalls(function: &Function) -> Vec<(String, Asked)> {
+        Asked::each(function, |settings| {
+            matches!(settings, Settings::Firewall(_))
+        })
+    }
+
+    /// The question in the form that the function gets.
+    pub fn question(self, question: u32) -> u32 {
+        self.stage
+            .and_then(|stage| Chain::question(stage, question))
+            .unwrap_or(question)
+    }
+
+    /// The port of its control frames.
+    pub fn control(self) -> PortNumber {
+        self.stage.and_then(Chain::control).unwrap_or(CONTROL)
+    }
+}
+
+/// The first function that `of` finds something in: its stage, if the function is a chain, and what was found.
+pub fn find_function<'a, T>(
+    settings: &'a Settings,
+    of: impl Fn(&'a Settings) -> Option<T>,
+) -> Option<(Option<usize>, T)> {
+    match settings {
+        Settings::Chain(chain) => {
+            let mut stages = chain.stages.iter().enumerate();
+            stages.find_map(|(number, stage)| Some((Some(number), of(&stage.settings)?)))
+        }
+        settings => Some((None, of(settings)?)),
+    }
+}
