@@ -19,8 +19,8 @@ use super::ports::PortsError;
 use super::saved::SavedError;
 use super::stores::StoreError;
 use crate::control::place::PlaceError;
-use crate::metrics::server::MetricsError;
 use asterism_epochs::{ReadError, RecordError};
+use asterism_host_metrics::server::MetricsError;
 use asterism_host_view::requests::RestoreError;
 use asterism_lines::LinesError;
 

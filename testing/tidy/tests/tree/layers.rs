@@ -196,9 +196,25 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "host-metrics",
+        &[
+            "state",
+            "placement",
+            "function",
+            "io",
+            "engine",
+            "functions",
+            "lines",
+            "serving",
+            "output",
+            "host-view",
+        ],
+    ),
+    (
         "host",
         &[
             "host-view",
+            "host-metrics",
             "packet",
             "state",
             "placement",

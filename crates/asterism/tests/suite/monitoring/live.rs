@@ -26,7 +26,7 @@ const STOP: i32 = 19;
 const FASTER: u64 = 15;
 /// Metrics of what `asterism up` does not configure: exports, the log of ports, alerts of scans, and items of a sick cluster.
 /// They are in the page that a test of the hosts' exposition compares.
-const NOT_CONFIGURED: &str = "crates/host/src/metrics/exposition/tests/page.txt";
+const NOT_CONFIGURED: &str = "crates/host-metrics/src/exposition/tests/page.txt";
 
 /// A program of the test, ended with it.
 struct Program(Child);

@@ -262,10 +262,7 @@ fn the_page_is_as_it_was() {
         .map(|line| line.replace(version, "version=\"\""))
         .collect();
     if std::env::var_os("ASTERISM_BLESS").is_some() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/src/metrics/exposition/tests/page.txt"
-        );
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/exposition/tests/page.txt");
         std::fs::write(path, page.join("\n") + "\n").expect("the page is written");
         return;
     }
