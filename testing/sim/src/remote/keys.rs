@@ -1,5 +1,7 @@
 //! The keys of a shard in its servers, and what must be there of sums.
 
+use std::collections::BTreeMap;
+
 use asterism_resp::Value;
 
 use super::ledger::{GUESTS, Name, ROOMS, SUMS};
@@ -33,6 +35,22 @@ impl ShardKeys {
         Some((number()?, number()?))
     }
 
+    /// The sums of an object, of one bucket of time or, if that is 0, of all time.
+    pub(super) fn sums(
+        &self,
+        server: &mut Server,
+        (object, bucket): (u8, u32),
+    ) -> BTreeMap<Vec<u8>, i64> {
+        let name = match bucket {
+            0 => "sums".to_owned(),
+            bucket => format!("sums:{bucket}"),
+        };
+        let fields = strings(&server.ask(&[b"HGETALL", &self.of_object(object, name.as_bytes())]));
+        let pairs = fields.chunks_exact(2);
+        let sums = pairs.map(|pair| (pair[0].clone(), number(&pair[1]).unwrap_or_default()));
+        sums.collect()
+    }
+
     /// The sums in the store are those of the guests that it has, by the rows of the set that says when they end.
     pub(super) fn sums_count_guests(&self, server: &mut Server) -> Result<(), Failure> {
         let rows = strings(&server.ask(&[
@@ -45,16 +63,9 @@ impl ShardKeys {
         for row in rows {
             guests[(Name::of_row(&row).number() % ROOMS) as usize] += 1;
         }
-        let fields = strings(&server.ask(&[b"HGETALL", &self.of_object(SUMS, b"sums")]));
-        let number = |text: &[u8]| {
-            core::str::from_utf8(text)
-                .ok()
-                .and_then(|text| text.parse().ok())
-        };
         let mut sums = [0_i64; ROOMS as usize];
-        for pair in fields.chunks(2) {
-            let (room, sum): (Option<i64>, Option<i64>) = (number(&pair[0]), number(&pair[1]));
-            sums[room.unwrap_or_default() as usize % ROOMS as usize] = sum.unwrap_or_default();
+        for (room, sum) in self.sums(server, (SUMS, 0)) {
+            sums[number(&room).unwrap_or_default() as usize % ROOMS as usize] = sum;
         }
         match sums == guests {
             true => Ok(()),
@@ -64,6 +75,10 @@ impl ShardKeys {
             )),
         }
     }
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    core::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn strings(reply: &[u8]) -> Vec<Vec<u8>> {

@@ -2,7 +2,7 @@
 //! objects are in a store that fails.
 //!
 //! A packet counts an account and its flow up, hands a token on, and has its flow stay as a guest, of which a sum in the store counts those
-//! of each room. It takes with it what it read. Others only look, at one key or at two. There is one account more than there is room for.
+//! of each room. It adds to its account's sum of packets, and spends of its client's budget as long as its host finds something there. It takes with it what it read. Others only look, at one key or at two. There is one account more than there is room for.
 //!
 //! All that packets of one client read and write is that client's, so that a store of several shards can have it. A store without shards has
 //! one client alone.
@@ -10,8 +10,8 @@
 use core::net::{IpAddr, Ipv4Addr};
 
 use asterism_function::{
-    Ask, BiMap, Builder, Endpoint, Flow4, Key, Late, Map, NetworkFunction, PortNumber, Protocol,
-    Reason, Value, Vector, Verdict, Wire, build, state,
+    Ask, BiMap, Builder, Counters, Endpoint, Flow4, Key, Late, Map, NetworkFunction, PortNumber,
+    Protocol, Reason, Spending, TokenBucket, TokenRate, Value, Vector, Verdict, Wire, build, state,
 };
 use asterism_state::{ObjectSettings, Single};
 
@@ -56,8 +56,17 @@ const RECEIPT: u32 = 1 << 31;
 /// The number of the object of guests, and of the sums that count them.
 pub(super) const GUESTS: u8 = 3;
 pub(super) const SUMS: u8 = 4;
+/// Those of the sums of packets and of the budgets.
+pub(super) const WRITERS: u8 = 5;
+pub(super) const BUDGETS: u8 = 6;
 /// The objects in the store, a bit for each; the sums follow the guests.
-pub(super) const OBJECTS: u64 = 0b1111;
+pub(super) const OBJECTS: u64 = 0b110_1111;
+
+/// What each client may spend at a host: less than its packets ask for.
+pub(super) const BUDGET: TokenRate = TokenRate {
+    tokens_per_second: 100,
+    burst_tokens: 8,
+};
 
 /// What a packet does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +190,8 @@ pub(super) struct Books {
     tokens: BiMap<Name, Name>,
     guests: Map<Name, Count>,
     rooms: Vector,
+    writers: Counters<Name>,
+    budgets: TokenBucket<Name>,
 }
 
 impl NetworkFunction for Ledger {
@@ -200,6 +211,8 @@ impl NetworkFunction for Ledger {
             tokens,
             guests,
             rooms,
+            writers: builder.counters("writers", 1 << 6),
+            budgets: builder.token_bucket("budgets", 1 << 4, BUDGET, Spending::Approximate),
         }
     }
 
@@ -259,11 +272,20 @@ impl NetworkFunction for Ledger {
             ask.guests.entry(flow),
         ));
         let tokens = ask.all((ask.tokens.by_right(&token), ask.tokens.vacancy()));
-        let ((known, of_flow, guest), (holder, room)) = ask.all((counted, tokens))?;
+        let budget = ask.budgets.tokens(&of_client(0), 1);
+        let sums = ask.all((ask.writers.find(&account), budget));
+        let ((known, of_flow, guest), (holder, room), (writers, budget)) =
+            ask.all((counted, tokens, sums))?;
         let count = known.value().map_or(0, |count| count.0) + 1;
         let in_flow = of_flow.value().map_or(0, |count| count.0) + 1;
         let mut act = ask.act()?;
         act.flows.put(of_flow, Count(in_flow));
+        if let Some(writers) = writers {
+            act.writers.add(&writers, 1);
+        }
+        if let Some(budget) = budget {
+            act.budgets.spend(budget);
+        }
         act.guests.put(guest, Count(number));
         // Else both have it.
         if let Some(holder) = holder.filter(|_| number % 4 != 0) {

@@ -11,6 +11,7 @@
 //! Read first: `plan.rs` (a seed's decisions), `ledger.rs` (what hosts run), `division.rs` (which shard has what), `network.rs` and `servers.rs`
 //! (what is between them), `oracle.rs` and `waits.rs` (what must hold).
 
+mod additions;
 mod direction;
 mod division;
 mod ends;

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use asterism_function::testkit::{Outcome, Pinned, RecordedCall, SEED, SequentialBox};
 use asterism_function::{FlowKey, Packet, PortNumber, Tick, Verdict};
 use asterism_resp::Value;
-use asterism_state::{Depends, Fetch, LANE_SUMS, Query, State, Transaction, hash};
+use asterism_state::{Depends, Fetch, Query, State, Transaction, hash};
 
+use super::additions::{self, Additions, Spent, Sums};
 use super::division::Division;
 use super::keys::ShardKeys;
 use super::ledger::{Does, GUESTS, IDLE_S, Ledger, Name, SUMS, number_of, packet};
@@ -41,6 +42,8 @@ struct Step {
     now: (u64, Tick),
     offset: u64,
     what: What,
+    /// What it added to sums.
+    additions: Additions,
 }
 
 /// See the module: of one shard.
@@ -69,6 +72,9 @@ pub(super) struct Oracle {
     pub(super) dead: BTreeSet<Incarnation>,
     /// When each guest was there last, by the packet that had it stay.
     guests: BTreeMap<Name, Tick>,
+    /// What packets have added, and when they spent.
+    sums: Sums,
+    spent: Spent,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -98,6 +104,8 @@ impl Oracle {
             forgotten: BTreeSet::new(),
             dead: BTreeSet::new(),
             guests: BTreeMap::new(),
+            sums: Sums::default(),
+            spent: Spent::default(),
             counts: BTreeMap::new(),
         }
     }
@@ -115,6 +123,7 @@ impl Oracle {
         server: &mut Server,
     ) -> Result<(), Failure> {
         self.alone.set_now(now.0, now.1);
+        let mut all_added = Additions::new();
         for (host, call, transaction) in committed {
             self.count("commits", 1);
             if self.division.of_packet(&call.packet) != self.place {
@@ -124,8 +133,12 @@ impl Oracle {
                 self.count("commits of hosts that had died", 1);
             }
             self.reads_are_so(*host, call, transaction)?;
-            self.takes_effect(*host, call, (now, executed.offset))?;
+            let added = additions::of(self.alone.state(), transaction)?;
+            self.takes_effect((*host, call), &added, (now, executed.offset))?;
+            all_added.extend(added);
         }
+        self.sums
+            .are_there((&self.keys, server), Some(&all_added))?;
         let [ends, sums] = [(GUESTS, &b"ends"[..]), (SUMS, b"sums")];
         let counted = [ends, sums].map(|(object, name)| self.keys.of_object(object, name));
         let mut counts_change = false;
@@ -170,7 +183,7 @@ impl Oracle {
     ) -> Result<(), Failure> {
         for (query, depends) in transaction.reads() {
             self.note(&query)?;
-            if query.lane != LANE_SUMS && !self.alone.state().is_so(&query, depends) {
+            if !query.is_of_sums() && !self.alone.state().is_so(&query, depends) {
                 let Query {
                     object, lane, key, ..
                 } = query;
@@ -206,6 +219,9 @@ impl Oracle {
         if !self.division.has(self.place, at.map(|at| at as _), query) {
             return Err(self.astray(&format!("{object}:{lane}:{key:x?}")));
         }
+        if query.is_of_sums() {
+            return Ok(());
+        }
         let name = format!("{lane}:");
         let name = [&self.keys.of_object(object, name.as_bytes())[..], key].concat();
         let known = (object, lane, hash, key.to_vec());
@@ -229,6 +245,7 @@ impl Oracle {
             now,
             offset,
             what: What::Ended(guest),
+            additions: Vec::new(),
         };
         make(&mut self.alone, &step);
         self.steps.push(step);
@@ -294,8 +311,8 @@ impl Oracle {
 
     fn takes_effect(
         &mut self,
-        host: Incarnation,
-        call: &RecordedCall,
+        (host, call): (Incarnation, &RecordedCall),
+        additions: &Additions,
         (now, offset): ((u64, Tick), u64),
     ) -> Result<(), Failure> {
         let name = (host, call.pinned.serial);
@@ -317,7 +334,11 @@ impl Oracle {
             now,
             offset,
             what: What::Packet(host, flow, call.clone()),
+            additions: additions.clone(),
         };
+        self.sums.add(additions);
+        self.spent
+            .note(host, (call.pinned.arrived_us, now.0), additions);
         let outcome = make(&mut self.alone, &step);
         self.note_guest(&step);
         self.steps.push(step);
@@ -514,8 +535,10 @@ impl Oracle {
         self.alone = SequentialBox::new(self.ledger, SEED);
         self.last.clear();
         self.guests.clear();
+        self.sums = Sums::default();
         for step in self.steps.clone() {
             make(&mut self.alone, &step);
+            self.sums.add(&step.additions);
             self.note_guest(&step);
             if let What::Packet(host, flow, call) = &step.what {
                 self.last.insert((*host, *flow), call.pinned.serial);
@@ -556,6 +579,10 @@ impl Oracle {
             let value = value.and_then(|(value, _)| value.bytes().map(<[u8]>::to_vec));
             self.holds(key, value.as_deref())?;
         }
+        self.sums.are_there((&self.keys, server), None)?;
+        self.spent.judge()?;
+        let spent = self.spent.count();
+        self.count("tokens that packets spent", spent);
         self.keys.sums_count_guests(server)
     }
 }

@@ -13,7 +13,16 @@ const BYTES_MAX: usize = 1 << 26;
 /// Milliseconds since 1970 at time zero.
 const BEGINS_MS: u64 = 1_000_000_000;
 /// What may change keys.
-const WRITES: [&[u8]; 6] = [b"SET", b"MSET", b"DEL", b"ZADD", b"ZREM", b"HINCRBY"];
+const WRITES: [&[u8]; 8] = [
+    b"SET",
+    b"MSET",
+    b"DEL",
+    b"ZADD",
+    b"ZREM",
+    b"ZREMRANGEBYSCORE",
+    b"HINCRBY",
+    b"EXPIRE",
+];
 const READONLY: &[u8] = b"-READONLY You can't write against a read only replica.\r\n";
 const DISCARDED: &[u8] = b"-EXECABORT Transaction discarded because of previous errors.\r\n";
 pub(super) const UNBLOCKED: &[u8] =
