@@ -249,6 +249,12 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
     up.wait_for("there are 3 hosts, as ordered");
     // Hosts that leave before the steering has them in force get no packet.
     up.wait_for("3 of 3 hosts take packets");
+    // On a busy machine flows begin slowly, and `b` could be gone before it has one.
+    asterism_lab::wait_until("a packet at b", Duration::from_secs(60), || {
+        let status = ask(&api, &["status", "--host", "b"]);
+        let mut ports = status["instances"][0]["ports"].as_array().unwrap().iter();
+        ports.any(|port| port["received_packets"].as_u64() > Some(0))
+    });
     let moved = ask(&api, &["move", "--bucket", "17", "--to", "b"]);
     assert_eq!(moved["detail"], "new flows of bucket 17 go to b");
     assert_eq!(

@@ -14,7 +14,7 @@ use asterism_remote_store::{
 
 use super::division::Division;
 use super::ends::{HostEnd, ShardEnd};
-use super::ledger::{self, Ledger, OBJECTS};
+use super::ledger::{self, Ledger};
 use super::links::Links;
 use super::network::{Incarnation, Shared, addresses};
 use super::plan::{Ack, Keeps, RemotePlan};
@@ -94,7 +94,7 @@ impl Host {
         let pool = FramePool::new(FRAMES).expect("memory for frames");
         let ports = (0..PORTS).map(|port| outside.port(port)).collect();
         let recorded = Arc::new(Recorded::new(ledger, calls.clone()));
-        let mut instance = parts.start(recorded, ledger::settings, pool, ports);
+        let mut instance = parts.start(recorded, ledger::settings(plan), pool, ports);
         instance.turn(now);
         Self {
             incarnation: host,
@@ -142,7 +142,7 @@ fn config(
         function: division.function(place),
         client: format!("0.{}", host),
         seed: SEED,
-        objects: OBJECTS,
+        objects: ledger::objects(plan),
         commit_pipes: plan.commit_pipes,
         cache: (plan.keeps != Keeps::Nothing).then_some(cache),
         shard: division.shard(place),

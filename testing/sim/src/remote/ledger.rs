@@ -59,8 +59,13 @@ pub(super) const SUMS: u8 = 4;
 /// Those of the sums of packets and of the budgets.
 pub(super) const WRITERS: u8 = 5;
 pub(super) const BUDGETS: u8 = 6;
-/// The objects in the store, a bit for each; the sums follow the guests.
-pub(super) const OBJECTS: u64 = 0b110_1111;
+/// The objects in the store, a bit for each; the sums of rooms follow the guests.
+pub(super) fn objects(plan: &RemotePlan) -> u64 {
+    match plan.adds {
+        true => 0b110_1111,
+        false => 0b000_1111,
+    }
+}
 
 /// What each client may spend at a host: less than its packets ask for.
 pub(super) const BUDGET: TokenRate = TokenRate {
@@ -321,9 +326,11 @@ fn shown(ask: Ask<'_, Books>, counts: [Option<Count>; 2]) -> Result<Verdict, Lat
 }
 
 /// Where the objects are.
-pub(super) fn settings(name: &str) -> ObjectSettings {
-    match name {
+pub(super) fn settings(plan: &RemotePlan) -> impl Fn(&str) -> ObjectSettings + use<> {
+    let adds = plan.adds;
+    move |name| match name {
         "rooms" => ObjectSettings::LOCAL,
+        "writers" | "budgets" if !adds => ObjectSettings::LOCAL,
         _ => ObjectSettings::REMOTE,
     }
 }

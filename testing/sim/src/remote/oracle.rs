@@ -73,8 +73,11 @@ pub(super) struct Oracle {
     /// When each guest was there last, by the packet that had it stay.
     guests: BTreeMap<Name, Tick>,
     /// What packets have added, and when they spent.
+    adds: bool,
     sums: Sums,
     spent: Spent,
+    /// What was added since the sums were looked at.
+    added: Additions,
     pub(super) counts: BTreeMap<&'static str, u64>,
 }
 
@@ -104,7 +107,9 @@ impl Oracle {
             forgotten: BTreeSet::new(),
             dead: BTreeSet::new(),
             guests: BTreeMap::new(),
+            adds: plan.adds,
             sums: Sums::default(),
+            added: Additions::new(),
             spent: Spent::default(),
             counts: BTreeMap::new(),
         }
@@ -123,7 +128,6 @@ impl Oracle {
         server: &mut Server,
     ) -> Result<(), Failure> {
         self.alone.set_now(now.0, now.1);
-        let mut all_added = Additions::new();
         for (host, call, transaction) in committed {
             self.count("commits", 1);
             if self.division.of_packet(&call.packet) != self.place {
@@ -133,12 +137,13 @@ impl Oracle {
                 self.count("commits of hosts that had died", 1);
             }
             self.reads_are_so(*host, call, transaction)?;
-            let added = additions::of(self.alone.state(), transaction)?;
+            let added = match self.adds {
+                true => additions::of(self.alone.state(), transaction)?,
+                false => Additions::new(),
+            };
             self.takes_effect((*host, call), &added, (now, executed.offset))?;
-            all_added.extend(added);
+            self.added.extend(added);
         }
-        self.sums
-            .are_there((&self.keys, server), Some(&all_added))?;
         let [ends, sums] = [(GUESTS, &b"ends"[..]), (SUMS, b"sums")];
         let counted = [ends, sums].map(|(object, name)| self.keys.of_object(object, name));
         let mut counts_change = false;
@@ -173,6 +178,12 @@ impl Oracle {
             true => self.keys.sums_count_guests(server),
             false => Ok(()),
         }
+    }
+
+    /// All that the primary has made is known: what was added is in its sums.
+    pub(super) fn sums_are_so(&mut self, server: &mut Server) -> Result<(), Failure> {
+        let added = core::mem::take(&mut self.added);
+        self.sums.are_there((&self.keys, server), Some(&added))
     }
 
     fn reads_are_so(
@@ -581,8 +592,10 @@ impl Oracle {
         }
         self.sums.are_there((&self.keys, server), None)?;
         self.spent.judge()?;
-        let spent = self.spent.count();
-        self.count("tokens that packets spent", spent);
+        if self.adds {
+            let spent = self.spent.count();
+            self.count("tokens that packets spent", spent);
+        }
         self.keys.sums_count_guests(server)
     }
 }

@@ -10,6 +10,8 @@ use crate::scenario::Draws;
 
 /// What draws whether a store has shards: other plans are as they were without.
 const SHARDS: u64 = 75;
+/// What draws whether packets add to sums in the store.
+const ADDS: u64 = 76;
 /// The staleness where nothing comes for seconds.
 const STALENESS_LONG: Duration = Duration::from_millis(400);
 /// Microseconds for which a shard is away.
@@ -163,6 +165,8 @@ pub struct RemotePlan {
     pub clients: Vec<u8>,
     /// Most packets that only look come to the host of their conversation, and flows are few, so that hosts have entries of several shards that stay.
     pub is_steered: bool,
+    /// What packets add to sums is in the store. Else it stays at hosts: only functions without such sums have entries that stay.
+    pub adds: bool,
     /// After which packet one comes whose key is another shard's, and whether it only writes it.
     pub stray: Option<(u32, bool)>,
     /// Packets that come to the hosts.
@@ -251,6 +255,7 @@ impl RemotePlan {
             }],
             clients: vec![0],
             is_steered: false,
+            adds: Draws::new(seed, ADDS).percent(40),
             stray: None,
             packets,
             between_us,
@@ -282,6 +287,7 @@ impl RemotePlan {
             self.packets = self.packets.max(150);
             self.staleness = Duration::from_millis(draws.one_of(&[8, 15]));
             (self.idles, self.gaps) = (false, Vec::new());
+            self.adds = false;
         }
         let load_us = self.load_us();
         let count = draws.within(2, 3) as usize;

@@ -294,6 +294,9 @@ impl<'a> Run<'a> {
             let server = &mut net.servers[self.primaries[*shard]];
             self.oracles[*shard].executed(executed, &committed, clock, server)?;
         }
+        for (oracle, primary) in self.oracles.iter_mut().zip(&self.primaries) {
+            oracle.sums_are_so(&mut self.shared.net().servers[*primary])?;
+        }
         Ok(())
     }
 
