@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use asterism_config::diagnostic::DiagnosticDocument;
-use asterism_config::fields::{self, SectionDocument};
+use asterism_config::fields;
 use asterism_config::functions::ObjectKind;
-use asterism_config::kind::Absent;
 use asterism_config::value::{show_count, show_duration, show_size};
 use asterism_config::{
     Config, ObjectChoice, Placement, Port, PortKind, Purpose, StoreAck, StoreCache, files,
 };
 use asterism_output::End;
 use asterism_output::{Output, Schema};
+use asterism_toml_schema::kind::Absent;
+use asterism_toml_schema::reference::SectionDocument;
 use serde::Serialize;
 
 /// What `asterism check` reports.

@@ -2,13 +2,13 @@
 //! described, read and made into a function. A function itself imports `asterism-function` alone.
 
 pub use asterism_config::ObjectChoice;
-pub use asterism_config::diagnostic::{Diagnostic, Report};
 pub use asterism_config::functions::{
     DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LARGE, LEASED,
     LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, Together, UNSUMMED, WAIT, absent,
     capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
 };
-pub use asterism_config::kind::{Kind, Value, Word};
-pub use asterism_config::section::{
+pub use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+pub use asterism_toml_schema::kind::{Kind, Value, Word};
+pub use asterism_toml_schema::section::{
     ChosenWord, Declared, Default, Field, Key, List, Section, Setting, Values, section,
 };

@@ -8,13 +8,13 @@ use std::process::ExitCode;
 
 use asterism_config::fields;
 use asterism_config::functions::{Described, Functions, Jobs, OutsideFunction};
-use asterism_config::section::Default;
 use asterism_function::{NetworkFunction, State};
 use asterism_host::run::RunJob;
 use asterism_host::run::reload::CopiesJob;
 use asterism_output::End;
 use asterism_rehearsal::replay::ReplayJob;
 use asterism_rehearsal::scenario::ScenarioJob;
+use asterism_toml_schema::section::Default;
 
 use crate::command_line;
 

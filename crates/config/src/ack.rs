@@ -1,6 +1,6 @@
 //! Who has a packet's writes when it leaves, where they are in a store.
 
-use super::declared::choices;
+use asterism_toml_schema::section::choices;
 
 choices! {
     /// Who has the writes of a packet when it leaves.

@@ -9,12 +9,13 @@ use asterism_state::OBJECTS_MAX;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, Report};
 use super::functions::{ChainSettings, Described, Functions, STAGE, StageSettings};
 use super::objects::{ObjectChoice, Sharing};
-use super::section::Values;
-use super::{Function, Settings, overlay, read_settings};
+use super::{Function, Settings, read_settings};
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
+use asterism_toml_schema::table;
 
 /// A stage as it is named in the chain.
 struct Named {
@@ -33,8 +34,7 @@ pub(super) fn read(
     let before = report.errors();
     let names = read_names(key.clone(), value, report)?;
     let empty = DeTable::new();
-    let tables = |table: &str| match overlay::get(document, table).map(|(_, value)| value.get_ref())
-    {
+    let tables = |table: &str| match table::get(document, table).map(|(_, value)| value.get_ref()) {
         Some(DeValue::Table(tables)) => tables.clone(),
         _ => empty.clone(),
     };
@@ -177,8 +177,7 @@ fn read_stage(
 ) -> Option<StageSettings> {
     let name = named.name.as_str();
     let empty = DeTable::new();
-    let (table, span) = match overlay::get(stages, name).map(|(key, value)| (key, value.get_ref()))
-    {
+    let (table, span) = match table::get(stages, name).map(|(key, value)| (key, value.get_ref())) {
         Some((key, DeValue::Table(table))) => (table, key.span()),
         Some((key, _)) => {
             report.add(
@@ -194,7 +193,7 @@ fn read_stage(
         .read(&format!("stage.{name}"), table, span, report);
     let described = described(named, &values, known, report)?;
     let nothing = Spanned::new(named.span.clone(), DeValue::Table(DeTable::new()));
-    let (key, settings) = match overlay::get(functions, name) {
+    let (key, settings) = match table::get(functions, name) {
         Some((key, value)) => (key.span(), value),
         None => (named.span.clone(), &nothing),
     };

@@ -10,14 +10,14 @@ use asterism_placement::replicated::{self, Delivery, FRAME_BYTES, SITES_MAX, Sit
 use asterism_placement::{ClusterId, Epoch, Incarnation, MemberId};
 use asterism_secure_channel::{HEADER_BYTES, KeyRing, TAG_BYTES, Terms};
 
-use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER, MEMBER};
 use super::orchestrator;
 use super::places::{check_places, is_open};
 use super::purpose::Purpose;
 use super::release::{self, ACKED};
-use super::section::{List, Values};
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::{List, Values};
 use core::net::SocketAddr;
 
 /// Bytes of an IPv4 and a UDP header.

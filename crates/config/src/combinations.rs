@@ -3,13 +3,13 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use super::diagnostic::{Diagnostic, Report};
 use super::fields;
 use super::functions::{BalancerMode, Settings};
-use super::kind::Absent;
 use super::objects::ObjectChoice;
 use super::port::{PORT, PORTS, Port, PortMode};
-use super::section::Values;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::Absent;
+use asterism_toml_schema::section::Values;
 
 /// Refuses a port for copies that nothing makes, and copies that have no port.
 pub(super) fn check_span(settings: &Settings, values: &Values, report: &mut Report) {

@@ -1,113 +1,24 @@
-//! In which fields two texts of a configuration differ, and where: for a reload that is refused, which must point at the line.
+//! In which fields two texts of a configuration differ, as one host reads them: for a reload that is refused, which must point at the
+//! line.
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeTable;
 
-use super::diagnostic::Report;
 use super::overlay;
-
-/// A field that is written otherwise than before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// The names of its tables, and its own.
-    pub path: Vec<String>,
-    /// Its line in the new text, from 1; `None` if it is not written there any more.
-    pub line: Option<usize>,
-}
-
-impl Difference {
-    /// Whether it is this field, or one in the table of this path.
-    #[must_use]
-    pub fn is_below(&self, path: &[&str]) -> bool {
-        path.len() <= self.path.len() && path.iter().zip(&self.path).all(|(a, b)| a == b)
-    }
-}
-
-impl core::fmt::Display for Difference {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self.path.split_last() {
-            Some((field, [])) => write!(formatter, "{field}"),
-            Some((field, tables)) => write!(formatter, "[{}] {field}", tables.join(".")),
-            None => Ok(()),
-        }
-    }
-}
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::differences;
+pub use asterism_toml_schema::differences::Difference;
 
 /// The fields that differ, in the order of their names, as the host of this name reads both texts.
 #[must_use]
 pub fn between(now: &str, wanted: &str, host: &str) -> Vec<Difference> {
-    let (now, _) = DeTable::parse_recoverable(now);
-    let (then, _) = DeTable::parse_recoverable(wanted);
-    let (now, then) = (
-        overlay::lay(now.get_ref(), host),
-        overlay::lay(then.get_ref(), host),
-    );
     let report = Report::new("", wanted);
-    let mut found = Vec::new();
-    compare(&now, &then, (&mut Vec::new(), &report), &mut found);
-    found
-}
-
-fn compare(
-    now: &DeTable<'_>,
-    wanted: &DeTable<'_>,
-    (path, report): (&mut Vec<String>, &Report),
-    found: &mut Vec<Difference>,
-) {
-    for (key, value) in wanted {
-        let before = overlay::get(now, key.get_ref()).map(|(_, before)| before.get_ref());
-        path.push(key.get_ref().to_string());
-        match (before, value.get_ref()) {
-            (Some(DeValue::Table(now)), DeValue::Table(wanted)) => {
-                compare(now, wanted, (&mut *path, report), found);
-            }
-            (None, DeValue::Table(wanted)) => {
-                compare(&DeTable::new(), wanted, (&mut *path, report), found);
-            }
-            (Some(before), value) if is_same(before, value) => {}
-            _ => found.push(Difference {
-                path: path.clone(),
-                line: Some(report.place(key.span().start).0),
-            }),
-        }
-        path.pop();
-    }
-    for (key, value) in now {
-        if overlay::get(wanted, key.get_ref()).is_some() {
-            continue;
-        }
-        path.push(key.get_ref().to_string());
-        match value.get_ref() {
-            DeValue::Table(now) => compare(now, &DeTable::new(), (&mut *path, report), found),
-            _ => found.push(Difference {
-                path: path.clone(),
-                line: None,
-            }),
-        }
-        path.pop();
-    }
-}
-
-/// Whether two values are the same wherever they stand.
-fn is_same(a: &DeValue<'_>, b: &DeValue<'_>) -> bool {
-    match (a, b) {
-        (DeValue::Array(a), DeValue::Array(b)) => {
-            let mut pairs = a.iter().zip(b.iter());
-            a.len() == b.len() && pairs.all(|(a, b)| is_same(a.get_ref(), b.get_ref()))
-        }
-        (DeValue::Table(a), DeValue::Table(b)) => {
-            let mut fields = a.iter();
-            let other = |name: &str| overlay::get(b, name).map(|(_, value)| value.get_ref());
-            a.len() == b.len()
-                && fields.all(|(key, value)| {
-                    other(key.get_ref()).is_some_and(|other| is_same(value.get_ref(), other))
-                })
-        }
-        (DeValue::Array(_) | DeValue::Table(_), _) | (_, DeValue::Array(_) | DeValue::Table(_)) => {
-            false
-        }
-        // Plain values have no places of their own.
-        (a, b) => format!("{a:?}") == format!("{b:?}"),
-    }
+    let (now, _) = DeTable::parse_recoverable(now);
+    let (wanted, _) = DeTable::parse_recoverable(wanted);
+    differences::between(
+        &overlay::lay(now.get_ref(), host),
+        &overlay::lay(wanted.get_ref(), host),
+        &report,
+    )
 }
 
 #[cfg(test)]

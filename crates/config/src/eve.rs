@@ -3,9 +3,9 @@
 use core::time::Duration;
 use std::path::PathBuf;
 
-use super::declared::choices;
-use super::kind::Kind;
-use super::section::{Default, Setting, Values, section};
+use asterism_toml_schema::kind::Kind;
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{Default, Setting, Values, section};
 
 /// What alerts are written to.
 #[derive(Clone, Debug, PartialEq, Eq)]

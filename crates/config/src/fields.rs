@@ -5,19 +5,20 @@ use core::time::Duration;
 
 use asterism_placement::membership::MEMBERS_MAX;
 use asterism_placement::replicated;
-use serde::Serialize;
 
 use super::cluster;
 use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
-use super::kind::{Kind, NamedValues, Word};
 pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::{self, HOLD};
-use super::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
 use super::store_fields::STORE;
 use super::tenants::TENANT;
 use asterism_notation::value;
+use asterism_toml_schema::Schema;
+use asterism_toml_schema::kind::{Kind, NamedValues, Word};
+use asterism_toml_schema::reference::{self, SectionDocument};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Section, Setting, Values, section};
 
 const fn duration(least: Duration, most: Duration) -> Kind {
     Kind::Duration { least, most }
@@ -323,7 +324,7 @@ pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> 
         STORE.section(),
         ORCHESTRATOR.section(),
     ] {
-        with_inner(section, &mut all);
+        all.extend(section.with_inner());
     }
     all.push(&ON);
     all.push(STAGE.section());
@@ -334,131 +335,33 @@ pub fn sections(functions: Functions) -> impl Iterator<Item = &'static Section> 
     all.into_iter()
 }
 
-/// The tables of a function.
-pub fn of_function(function: &Described) -> Vec<&'static Section> {
-    let mut all = Vec::new();
-    with_inner(function.settings, &mut all);
-    all.extend(function.objects.iter().map(|object| object.section));
-    all
-}
-
-fn with_inner(section: &'static Section, all: &mut Vec<&'static Section>) {
-    all.push(section);
-    for field in section.fields {
-        match field.kind {
-            Kind::Table(inner) | Kind::Named { section: inner, .. } => with_inner(inner, all),
-            Kind::List {
-                of: Kind::Table(inner),
-                ..
-            } => with_inner(inner, all),
-            _ => {}
-        }
+/// What a file may have, for suggestions. Tables of state objects are left out: a misplaced field is hardly meant for one of them.
+pub(crate) fn schema(functions: Functions) -> Schema {
+    Schema {
+        sections: sections(functions)
+            .filter(|section| !section.path.contains(".state."))
+            .collect(),
+        top_fields: &["chain"],
     }
 }
 
-/// A table of the reference.
-#[derive(Clone, Debug, Serialize)]
-pub struct SectionDocument {
-    /// Its name.
-    pub table: &'static str,
-    /// What it is for.
-    pub meaning: &'static str,
-    /// Its fields.
-    pub fields: Vec<FieldDocument>,
-}
-
-/// A field of the reference.
-#[derive(Clone, Debug, Serialize)]
-pub struct FieldDocument {
-    /// Its name.
-    pub name: &'static str,
-    /// What it may hold.
-    pub kind: String,
-    /// Whether it must be written.
-    pub required: bool,
-    /// What it is when it is not written, as TOML or in words; an example when it must be written.
-    pub default: &'static str,
-    /// Its bounds; empty if there are none.
-    pub bounds: String,
-    /// What it means.
-    pub meaning: &'static str,
-    /// The words that it may hold.
-    pub choices: Vec<ChoiceDocument>,
-}
-
-/// A word that a field may hold.
-#[derive(Clone, Debug, Serialize)]
-pub struct ChoiceDocument {
-    /// The word.
-    pub word: &'static str,
-    /// What it means.
-    pub meaning: &'static str,
+/// The tables of a function.
+pub fn of_function(function: &Described) -> Vec<&'static Section> {
+    let mut all = function.settings.with_inner();
+    all.extend(function.objects.iter().map(|object| object.section));
+    all
 }
 
 /// The reference of all tables and fields.
 #[must_use]
 pub fn reference(functions: Functions) -> Vec<SectionDocument> {
-    sections(functions)
-        .map(|section| SectionDocument {
-            table: section.path,
-            meaning: section.meaning,
-            fields: section.fields.iter().map(field_document).collect(),
-        })
-        .collect()
-}
-
-fn field_document(field: &Field) -> FieldDocument {
-    let (required, default) = match field.default {
-        Default::Required(example) => (true, example),
-        Default::Unset(words) => (false, words),
-        Default::Is(text) => (false, text),
-    };
-    FieldDocument {
-        name: field.name,
-        kind: field.kind.words(),
-        required,
-        default,
-        bounds: field.kind.bounds(),
-        meaning: field.meaning,
-        choices: field
-            .kind
-            .choices()
-            .iter()
-            .map(|word| ChoiceDocument {
-                word: word.word,
-                meaning: word.meaning,
-            })
-            .collect(),
-    }
+    reference::reference(sections(functions))
 }
 
 /// The reference as text.
 #[must_use]
 pub fn reference_text(functions: Functions) -> String {
-    let mut text = String::new();
-    for section in reference(functions) {
-        text.push_str(&format!("[{}]\n  {}\n\n", section.table, section.meaning));
-        for field in section.fields {
-            let required = if field.required {
-                "required, such as"
-            } else {
-                "default"
-            };
-            text.push_str(&format!(
-                "  {} ({}; {required} {})\n",
-                field.name, field.kind, field.default
-            ));
-            text.push_str(&format!("      {}\n", field.meaning));
-            if !field.bounds.is_empty() {
-                text.push_str(&format!("      Bounds: {}.\n", field.bounds));
-            }
-            for choice in field.choices {
-                text.push_str(&format!("      \"{}\": {}\n", choice.word, choice.meaning));
-            }
-        }
-        text.push('\n');
-    }
-    text
+    reference::reference_text(sections(functions))
 }
 
 /// A duration as messages show it.

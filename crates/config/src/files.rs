@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 
-use crate::diagnostic::{Diagnostic, Report};
 pub use crate::file_error::FileError;
 use crate::functions::{FunctionError, Functions};
 use crate::{Config, FILE_BYTES_MAX, ObjectChoice, Purpose, Settings, key_file};
 use asterism_notation::text::without_mark;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 
 /// Reads a configuration file for this purpose and the host of `member`, and checks the key file that it names.
 ///

@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use asterism_epochs::is_host_address;
 
 use super::cluster::members;
-use super::diagnostic::{Diagnostic, Report};
 use super::eve::{EVE, Eve, eve};
 use super::fields::CLUSTER;
 use super::functions::FLOWS_MAX;
-use super::kind::{Kind, Word};
 use super::places::is_open;
-use super::section::{ChosenWord, Default, List, Setting, Values, section};
 use asterism_notation::suggestion;
 use asterism_notation::value;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// The most packet loops of a host.
 pub(super) const INSTANCES_MAX: u64 = 64;

@@ -4,9 +4,9 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use super::cluster::Cluster;
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Kind, Word};
-use super::section::{ChosenWord, Default, List, Place, Setting, Values, section};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Place, Setting, Values, section};
 
 /// Arguments of a program at most, as launchers have it.
 const ARGUMENTS_MAX: usize = 64;

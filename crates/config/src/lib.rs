@@ -1,16 +1,13 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs`, `host.rs`, `port.rs`, `orchestrator.rs` and `functions/` declare every table and field once, by the macros of `declared.rs`; `section.rs`
-//! and `kind.rs` read a table by its declaration; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
-//! settings; `diagnostic.rs` shows mistakes. [`Config::read`] takes text and opens no file: `files.rs` and `asterism-key-file` do. Read first:
-//! [`Config::read`].
+//! `fields.rs`, `host.rs`, `port.rs`, `orchestrator.rs` and `functions/` declare every table and field once; `asterism-toml-schema` reads
+//! a table by its declaration and shows mistakes; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
+//! settings. [`Config::read`] takes text and opens no file: `files.rs` and `asterism-key-file` do. Read first: [`Config::read`].
 
 mod ack;
 mod chain;
 mod cluster;
 mod combinations;
-mod declared;
-pub mod diagnostic;
 pub mod differences;
 pub mod direction;
 mod eve;
@@ -19,7 +16,6 @@ mod file_error;
 pub mod files;
 pub mod functions;
 mod host;
-pub mod kind;
 mod launch;
 mod objects;
 mod orchestrator;
@@ -30,7 +26,6 @@ mod port;
 mod promises;
 mod purpose;
 mod release;
-pub mod section;
 mod store;
 mod store_bypass;
 mod store_cache;
@@ -43,6 +38,7 @@ pub mod wiring;
 pub use ack::StoreAck;
 pub use asterism_key_file as key_file;
 pub use asterism_notation::{network, suggestion, text, value};
+pub use asterism_toml_schema::diagnostic;
 pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};
 pub use file_error::FILE_BYTES_MAX;
@@ -70,9 +66,10 @@ use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use diagnostic::{Diagnostic, HELD_MAX, Report};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
+use asterism_toml_schema::table;
 use functions::{Described, Functions};
-use section::Values;
 
 /// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
@@ -182,7 +179,7 @@ impl Config {
     ) -> (Option<Config>, Report) {
         let text = text::without_mark(text);
         let mut report = Report::new(file, text);
-        report.sections = fields::sections(functions).collect();
+        report.schema = fields::schema(functions).into();
         if text.len() > FILE_BYTES_MAX {
             report.text = String::new();
             report.add(
@@ -199,69 +196,20 @@ impl Config {
         }
         let (document, mistakes) = DeTable::parse_recoverable(text);
         let config = read_hosts(document.get_ref(), purpose, member, functions, &mut report);
-        add_syntax(&mistakes, &mut report);
-        report.sort();
-        if report.diagnostics.len() > DIAGNOSTICS_MAX {
-            let hidden = report.diagnostics.len() - DIAGNOSTICS_MAX + report.hidden;
-            report.diagnostics.truncate(DIAGNOSTICS_MAX);
-            let end = report.text.len();
-            report.add(
-                Diagnostic::error(format!("{hidden} further mistakes are not shown"), end..end)
-                    .help("correct those above first"),
-            );
-        }
+        report.add_syntax(&mistakes);
+        report.shorten(DIAGNOSTICS_MAX);
         let config = config.filter(|_| report.errors() == 0);
         (config, report)
     }
 }
 
-/// Adds the parser's errors, and takes out what only follows from them: anything on the same lines, and fields that are
-/// missing.
-fn add_syntax(mistakes: &[toml::de::Error], report: &mut Report) {
-    if mistakes.is_empty() {
-        return;
-    }
-    report.hidden += mistakes.len().saturating_sub(HELD_MAX);
-    let mistakes = &mistakes[..mistakes.len().min(HELD_MAX)];
-    let ends: Vec<usize> = report.text.match_indices('\n').map(|(at, _)| at).collect();
-    let line_of = |byte: usize| ends.partition_point(|end| *end < byte);
-    let broken: Vec<(usize, usize)> = mistakes
-        .iter()
-        .filter_map(toml::de::Error::span)
-        .map(|span| (line_of(span.start), line_of(span.end)))
-        .collect();
-    let kept: Vec<Diagnostic> = core::mem::take(&mut report.diagnostics)
-        .into_iter()
-        .filter(|one| {
-            let line = line_of(one.span.start);
-            !one.title.contains("missing")
-                && !broken
-                    .iter()
-                    .any(|(first, last)| (*first..=*last).contains(&line))
-        })
-        .collect();
-    report.diagnostics = kept;
-    for mistake in mistakes {
-        let span = mistake.span().unwrap_or(0..0);
-        let message = mistake.message();
-        let help = if message.contains("duplicate key") {
-            "write each field once in a table"
-        } else if message.contains("quote") || message.contains("string") {
-            "put text in double quotes, on one line: name = \"value\""
-        } else {
-            "a line is a comment (# ...), a table ([name]) or a field (name = value)"
-        };
-        report.add(Diagnostic::error(format!("this is not TOML: {message}"), span).help(help));
-    }
-}
-
 /// Text at a path of the document.
 fn text_at<'d>(document: &'d DeTable<'_>, table: &str, field: &str) -> Option<&'d str> {
-    let (_, table) = overlay::get(document, table)?;
+    let (_, table) = table::get(document, table)?;
     let DeValue::Table(table) = table.get_ref() else {
         return None;
     };
-    match overlay::get(table, field)?.1.get_ref() {
+    match table::get(table, field)?.1.get_ref() {
         DeValue::String(text) => Some(text),
         _ => None,
     }
@@ -322,7 +270,7 @@ fn read_other(
     report: &mut Report,
 ) -> Option<Config> {
     let mut other = Report::new(&report.file, &report.text);
-    other.sections.clone_from(&report.sections);
+    other.schema.clone_from(&report.schema);
     let laid = overlay::lay(document, written);
     let config = read_document(
         &laid,
@@ -373,7 +321,7 @@ fn read_document(
     let host = host::host(&host_values, &cluster_values, member, report);
     let sharing = sharing(&cluster_values, &host_values);
     let port_values = fields::PORTS.section().read_top("port", document, report);
-    let written = overlay::get(document, "port").is_some();
+    let written = table::get(document, "port").is_some();
     let ports = match &port_values {
         Some(values) => port::ports(values, written, sharing.instances as u64, report),
         None => None,
@@ -470,11 +418,11 @@ fn read_chain_or_function(
     functions: Functions,
     report: &mut Report,
 ) -> Option<Function> {
-    if let Some((key, value)) = overlay::get(document, "chain") {
+    if let Some((key, value)) = table::get(document, "chain") {
         return chain::read(document, (key.span(), value), sharing, functions, report);
     }
     let function = read_function(document, sharing, functions, report);
-    if let Some((key, _)) = overlay::get(document, "stage") {
+    if let Some((key, _)) = table::get(document, "stage") {
         report.add(
             Diagnostic::error("there is no chain that could have stages", key.span())
                 .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
@@ -499,12 +447,12 @@ fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
     settings.on_real_links(&|inner, field| {
         let mut table = document;
         for name in ["function", name, inner] {
-            match overlay::get(table, name).map(|(_, value)| value.get_ref()) {
+            match table::get(table, name).map(|(_, value)| value.get_ref()) {
                 Some(DeValue::Table(inner)) => table = inner,
                 _ => return false,
             }
         }
-        overlay::get(table, field).is_some()
+        table::get(table, field).is_some()
     });
 }
 
@@ -513,14 +461,14 @@ fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
 pub(crate) fn place_of_function(text: &str, name: &str) -> Range<usize> {
     let (document, _) = DeTable::parse_recoverable(text);
     let document = document.get_ref();
-    let below = |table: &DeTable<'_>| match overlay::get(table, "function") {
+    let below = |table: &DeTable<'_>| match table::get(table, "function") {
         Some((_, value)) => match value.get_ref() {
-            DeValue::Table(table) => overlay::get(table, name).map(|(key, _)| key.span()),
+            DeValue::Table(table) => table::get(table, name).map(|(key, _)| key.span()),
             _ => None,
         },
         None => None,
     };
-    let chain = || overlay::get(document, "chain").map(|(key, _)| key.span());
+    let chain = || table::get(document, "chain").map(|(key, _)| key.span());
     let hosts = overlay::hosts(document).into_iter();
     let mut laid = hosts.map(|host| overlay::lay(document, &host));
     below(document)
@@ -559,6 +507,7 @@ fn unknown_table(
         return unknown.help(format!("did you mean [{near}]?"));
     }
     if let Some(section) = report
+        .schema
         .section_with(name, "")
         .filter(|_| !value.get_ref().is_table())
     {

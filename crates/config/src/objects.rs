@@ -6,13 +6,13 @@ use core::time::Duration;
 use asterism_state::{Absence, Home, ObjectSettings};
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, Report};
 use super::functions::{CHOICE, DescribedObject, Description, ObjectKind};
-use super::kind::Absent;
 use super::promises;
 use super::release::{ACKED, AT_ONCE};
-use super::section::Values;
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::Absent;
+use asterism_toml_schema::section::Values;
 
 /// What was chosen for one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,14 +15,14 @@ use asterism_placement::membership::MEMBERS_MAX;
 use toml::de::{DeTable, DeValue};
 
 use super::cluster::Cluster;
-use super::diagnostic::{Diagnostic, Report};
 use super::fields::CLUSTER;
-use super::kind::{Kind, NamedValues};
 use super::launch::{self, LAUNCH, Launch};
-use super::overlay;
-use super::section::{Default, List, Setting, Values, section};
 use asterism_notation::network::Prefix;
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, NamedValues};
+use asterism_toml_schema::section::{Default, List, Setting, Values, section};
+use asterism_toml_schema::table;
 use director::{DIRECTOR, DIRECTORS_MAX};
 pub use director::{
     Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
@@ -412,7 +412,7 @@ pub(super) fn read(
         .read_top("orchestrator", document, report)?;
     let cluster = cluster?;
     if cluster.orchestrators.is_empty() {
-        if let Some((key, _)) = overlay::get(document, "orchestrator") {
+        if let Some((key, _)) = table::get(document, "orchestrator") {
             report.add(
                 Diagnostic::error("this cluster has no orchestrators", key.span())
                     .help("add orchestrators = [\"192.0.2.9:7500\"] to [cluster], or leave this table out"),
@@ -470,11 +470,11 @@ pub(super) fn read(
 
 /// Where the orchestrators are listed.
 fn span_of_listed(document: &DeTable<'_>) -> Option<Range<usize>> {
-    let (_, cluster) = overlay::get(document, "cluster")?;
+    let (_, cluster) = table::get(document, "cluster")?;
     let DeValue::Table(cluster) = cluster.get_ref() else {
         return None;
     };
-    let (_, listed) = overlay::get(cluster, CLUSTER.orchestrators.name())?;
+    let (_, listed) = table::get(cluster, CLUSTER.orchestrators.name())?;
     Some(listed.span())
 }
 

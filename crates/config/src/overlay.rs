@@ -1,41 +1,18 @@
 //! Settings of one host: tables below `[on.NAME]` override the rest of the file, so that all hosts of a cluster can have the same
 //! file. Places in the file stay unchanged, so that messages point at the written text.
 
-use core::ops::Range;
-
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, Report};
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::table;
 
 /// Tables that may differ between hosts.
 const TABLES: [&str; 3] = ["host", "port", "function"];
 
-/// The value of a name in a table.
-pub(super) fn get<'t, 'i>(
-    table: &'t DeTable<'i>,
-    name: &str,
-) -> Option<(
-    &'t Spanned<std::borrow::Cow<'i, str>>,
-    &'t Spanned<DeValue<'i>>,
-)> {
-    table.iter().find(|(key, _)| key.get_ref().as_ref() == name)
-}
-
-/// Where something is written under these keys.
-pub(super) fn place(document: &DeTable<'_>, keys: &[&str]) -> Option<Range<usize>> {
-    let (key, rest) = keys.split_first()?;
-    let (_, value) = get(document, key)?;
-    match value.get_ref() {
-        DeValue::Table(table) if !rest.is_empty() => place(table, rest),
-        _ => rest.is_empty().then(|| value.span()),
-    }
-}
-
 /// The names of the hosts that something is written for alone, in the order of the file.
 pub(super) fn hosts(document: &DeTable<'_>) -> Vec<String> {
-    match get(document, "on").map(|(_, value)| value.get_ref()) {
+    match table::get(document, "on").map(|(_, value)| value.get_ref()) {
         Some(DeValue::Table(hosts)) => hosts
             .keys()
             .map(|name| name.get_ref().to_string())
@@ -46,7 +23,7 @@ pub(super) fn hosts(document: &DeTable<'_>) -> Vec<String> {
 
 /// Says what is wrong with `[on]` itself; what is in its tables is read as part of the whole.
 pub(super) fn check(document: &DeTable<'_>, members: &[String], report: &mut Report) {
-    let Some((key, value)) = get(document, "on") else {
+    let Some((key, value)) = table::get(document, "on") else {
         return;
     };
     let DeValue::Table(hosts) = value.get_ref() else {
@@ -100,7 +77,7 @@ pub(super) fn check(document: &DeTable<'_>, members: &[String], report: &mut Rep
                 )));
             }
             if table_name == "host"
-                && let Some((field, _)) = inner.and_then(|inner| get(inner, "name"))
+                && let Some((field, _)) = inner.and_then(|inner| table::get(inner, "name"))
             {
                 report.add(
                     Diagnostic::error("this name is the table's already", field.span())
@@ -115,37 +92,18 @@ pub(super) fn check(document: &DeTable<'_>, members: &[String], report: &mut Rep
 pub(super) fn lay<'i>(document: &DeTable<'i>, host: &str) -> DeTable<'i> {
     let mut whole = document.clone();
     whole.remove("on");
-    let Some((_, on)) = get(document, "on") else {
+    let Some((_, on)) = table::get(document, "on") else {
         return whole;
     };
     if let DeValue::Table(hosts) = on.get_ref()
-        && let Some((_, over)) = get(hosts, host)
+        && let Some((_, over)) = table::get(hosts, host)
         && let DeValue::Table(over) = over.get_ref()
     {
         for name in TABLES {
-            if let Some((key, value)) = get(over, name) {
-                lay_value(&mut whole, key, value);
+            if let Some((key, value)) = table::get(over, name) {
+                table::lay_over(&mut whole, key, value);
             }
         }
     }
     whole
-}
-
-fn lay_value<'i>(
-    table: &mut DeTable<'i>,
-    key: &Spanned<std::borrow::Cow<'i, str>>,
-    value: &Spanned<DeValue<'i>>,
-) {
-    let name = key.get_ref().as_ref();
-    if let DeValue::Table(over) = value.get_ref()
-        && let Some(below) = table.get_mut(name)
-        && let DeValue::Table(inner) = below.get_mut()
-    {
-        for (key, value) in over {
-            lay_value(inner, key, value);
-        }
-        return;
-    }
-    table.remove(name);
-    table.insert(key.clone(), value.clone());
 }

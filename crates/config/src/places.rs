@@ -1,8 +1,8 @@
 //! Clusters that list no members, but say how many places there are for hosts that register: what contradicts that.
 
-use super::diagnostic::{Diagnostic, Report};
 use super::fields::{CHANNEL, CLUSTER};
-use super::section::Values;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
 
 /// Whether hosts register, and no members are listed.
 pub(super) fn is_open(values: &Values) -> bool {

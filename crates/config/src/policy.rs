@@ -10,10 +10,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::cluster::Cluster;
-use super::diagnostic::{Diagnostic, Report};
-use super::overlay;
 use super::store::Store;
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::table;
 
 /// Reads the policies of the cluster. The outer `None` if anything in them is wrong, the inner one if there are none.
 pub(super) fn read(
@@ -22,7 +22,7 @@ pub(super) fn read(
     store: Option<&Option<Store>>,
     report: &mut Report,
 ) -> Option<Option<Rules>> {
-    let Some((key, value)) = overlay::get(document, "policy") else {
+    let Some((key, value)) = table::get(document, "policy") else {
         return Some(None);
     };
     let DeValue::Table(tables) = value.get_ref() else {
@@ -149,10 +149,10 @@ fn shown(tables: &DeTable<'_>, error: &PolicyError, otherwise: Range<usize>) -> 
 
 /// Where a policy has a field, or where its name is.
 fn place(tables: &DeTable<'_>, name: &str, field: Option<&str>) -> Option<Range<usize>> {
-    let (key, value) = overlay::get(tables, name)?;
+    let (key, value) = table::get(tables, name)?;
     let DeValue::Table(table) = value.get_ref() else {
         return Some(key.span());
     };
-    let of_field = field.and_then(|field| overlay::get(table, field));
+    let of_field = field.and_then(|field| table::get(table, field));
     Some(of_field.map_or_else(|| key.span(), |(_, value)| value.span()))
 }

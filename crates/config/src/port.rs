@@ -3,10 +3,12 @@
 use core::ops::Range;
 use std::path::PathBuf;
 
-use super::declared::choices;
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Kind, Word};
-use super::section::{ChosenWord, Default, FieldName, Key, Section, Setting, Values, section};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{
+    ChosenWord, Default, FieldName, Key, Section, Setting, Values, section,
+};
 
 /// The ports of a host, in the order of their numbers: every network function here has these two.
 pub const NAMES: [&str; 2] = ["inside", "outside"];

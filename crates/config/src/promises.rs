@@ -1,9 +1,9 @@
 //! Choices for the objects of a function that together cannot keep its promises: each is refused with an alternative.
 
-use super::diagnostic::{Diagnostic, Report};
 use super::functions::{CHOICE, Description, ObjectKind};
 use super::objects::{Chosen, Placement, Sharing};
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 
 /// Refuses combinations that cannot keep what the function promises.
 pub(super) fn check<S>(
@@ -129,9 +129,9 @@ mod tests {
 
     use super::*;
     use crate::functions::DescribedObject;
-    use crate::kind::{Kind, Word};
     use crate::objects::read;
-    use crate::section::{Default, Field, Section};
+    use asterism_toml_schema::kind::{Kind, Word};
+    use asterism_toml_schema::section::{Default, Field, Section};
     use toml::de::DeTable;
 
     static BUCKET: Section = Section {

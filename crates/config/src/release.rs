@@ -5,11 +5,11 @@ use core::time::Duration;
 use asterism_engine::{FlowClass, HoldSettings, Overdue};
 use asterism_function::Protocol;
 
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Kind, Word};
-use super::section::{ChosenWord, Default, List, Setting, Values, section};
 use asterism_notation::network::Ports;
 use asterism_placement::membership::MEMBERS_MAX;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// Packets leave when other hosts have what they depend on.
 pub(super) const ACKED: Word = Word {

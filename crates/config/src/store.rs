@@ -10,16 +10,17 @@ use toml::de::{DeTable, DeValue};
 
 use super::ack::StoreAck;
 use super::cluster::Cluster;
-use super::diagnostic::{Diagnostic, Report};
 use super::functions::ObjectKind;
 use super::objects::{ObjectChoice, Placement, Sharing};
-use super::section::Values;
 use super::store_bypass;
 use super::store_cache::{self, StoreCache};
 use super::store_embedded::{self, EmbeddedStore, Hosts};
 use super::store_fields::STORE;
 use super::store_shards::{self, StoreShard, StoreShards, addresses};
-use super::{Function, Purpose, Settings, overlay};
+use super::{Function, Purpose, Settings};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
+use asterism_toml_schema::table;
 
 /// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
 const FILTERED_MAX: u64 = 1 << 24;
@@ -104,7 +105,7 @@ pub(super) fn read(
     let is_remote = |object: &ObjectChoice| object.placement == Placement::Remote;
     let first = function.as_deref();
     let first = first.and_then(|function| place_of(document, function, is_remote));
-    let written = overlay::get(document, "store").map(|(key, _)| key.span());
+    let written = table::get(document, "store").map(|(key, _)| key.span());
     let read = match written.or_else(|| Some(first.clone()?.1)) {
         Some(place) => Some(read_table(document, (cluster, purpose), place, report)?),
         None => None,
@@ -119,7 +120,7 @@ pub(super) fn read(
         check_shards(document, function, report);
     }
     if store.is_some() && first.is_none() {
-        let key = overlay::get(document, "store").map_or(0..0, |(key, _)| key.span());
+        let key = table::get(document, "store").map_or(0..0, |(key, _)| key.span());
         report.add(
             Diagnostic::error("no object lives in the store", key).help(format!(
                 "write placement = \"remote\" for those that are to, such as {}; or leave [store] out",
@@ -214,7 +215,7 @@ fn check_filter(document: &DeTable<'_>, function: &Function, report: &mut Report
     if entries <= FILTERED_MAX {
         return;
     }
-    let place = overlay::place(document, &["store", "cache", "filter"]);
+    let place = table::place(document, &["store", "cache", "filter"]);
     let [entries, most] = [entries, FILTERED_MAX].map(show_count);
     report.add(
         Diagnostic::error(
@@ -332,16 +333,15 @@ fn counted(document: &DeTable<'_>, function: &Function) -> Option<(&'static str,
         return None;
     };
     let setting = nat.carrier.counts_sessions()?;
-    let table =
-        ["function", name]
-            .into_iter()
-            .try_fold(document, |table, name| {
-                match overlay::get(table, name)?.1.get_ref() {
-                    DeValue::Table(inner) => Some(inner),
-                    _ => None,
-                }
-            });
-    let key = table.and_then(|table| overlay::get(table, setting));
+    let table = ["function", name]
+        .into_iter()
+        .try_fold(document, |table, name| {
+            match table::get(table, name)?.1.get_ref() {
+                DeValue::Table(inner) => Some(inner),
+                _ => None,
+            }
+        });
+    let key = table.and_then(|table| table::get(table, setting));
     Some((setting, key.map_or(placement, |(key, _)| key.span())))
 }
 
@@ -377,7 +377,7 @@ fn place_of(
     let mut table = document;
     let mut place = 0..0;
     for name in ["function", function, "state", name, "placement"] {
-        let Some((_, value)) = overlay::get(table, name) else {
+        let Some((_, value)) = table::get(table, name) else {
             break;
         };
         place = value.span();

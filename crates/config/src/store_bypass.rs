@@ -4,12 +4,13 @@ use asterism_function::chain::OnFailure;
 use toml::de::DeTable;
 
 use super::chain::passed_by;
-use super::diagnostic::{Diagnostic, Report};
 use super::functions::{STAGE, StageSettings};
 use super::objects::{ObjectChoice, Placement};
-use super::section::Values;
 use super::store_fields::{BYPASS, SERVE_KNOWN, STORE};
-use super::{Function, Settings, overlay};
+use super::{Function, Settings};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
+use asterism_toml_schema::table;
 
 /// Lets packets go past the functions that have objects in the store, if that is what `[store]` says: those that are no stage of a chain
 /// become one.
@@ -57,7 +58,7 @@ pub(super) fn read(
     let is_stored = |stage: &&mut StageSettings| stage.objects.iter().any(is_remote);
     for stage in chain.stages.iter_mut().filter(is_stored) {
         // What is said of a stage itself holds for it.
-        let says = |field| overlay::place(document, &["stage", stage.name, field]).is_some();
+        let says = |field| table::place(document, &["stage", stage.name, field]).is_some();
         if stage.mirror || says(STAGE.keys().on_failure.name()) {
             continue;
         }

@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::diagnostic::{Diagnostic, Report};
-use super::overlay;
-use super::section::Values;
 use super::store_fields::{CACHE, SERVE_KNOWN, STORE};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
+use asterism_toml_schema::table;
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub(super) fn read(
     values: &Values,
     report: &mut Report,
 ) -> Option<Option<StoreCache>> {
-    let table = overlay::get(document, "store").and_then(|(_, table)| match table.get_ref() {
-        DeValue::Table(table) => overlay::get(table, "cache"),
+    let table = table::get(document, "store").and_then(|(_, table)| match table.get_ref() {
+        DeValue::Table(table) => table::get(table, "cache"),
         _ => None,
     });
     let serves_known = values.get(STORE.when_down)? == SERVE_KNOWN.word;

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use super::Purpose;
 use super::ack::StoreAck;
-use super::declared::choices;
-use super::diagnostic::{Diagnostic, Report};
-use super::section::{List, Values};
 use super::store_fields::{EMBEDDED, STORE};
 use super::store_shards::{StoreShard, StoreShards};
 use asterism_notation::suggestion;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{List, Values};
 
 choices! {
     /// When what the embedded store has acknowledged is on the disk.

@@ -4,9 +4,9 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use super::ack::StoreAck;
-use super::kind::{Kind, NamedValues, Word};
-use super::section::{ChosenWord, Default, List, Setting, Values, section};
 use super::store_embedded::StoreSync;
+use asterism_toml_schema::kind::{Kind, NamedValues, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// Addresses of a store at most.
 const STORE_ADDRESSES_MAX: usize = 16;

@@ -2,10 +2,10 @@
 
 use core::net::SocketAddr;
 
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::NamedValues;
-use super::section::{Key, List, Values};
 use super::store_fields::{SHARD, STORE};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::NamedValues;
+use asterism_toml_schema::section::{Key, List, Values};
 
 /// How a store is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cluster::Cluster;
-use super::diagnostic::{Diagnostic, Report};
-use super::kind::{Kind, NamedValues};
-use super::overlay;
-use super::section::{Default, List, Section, Setting, section};
 use asterism_notation::suggestion;
 use asterism_notation::value;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, NamedValues};
+use asterism_toml_schema::section::{Default, List, Section, Setting, section};
+use asterism_toml_schema::table;
 
 /// Tenants of a cluster at most: their usage, of all members, fits one value of the truth store.
 pub const TENANTS_MAX: usize = 64;
@@ -65,7 +65,7 @@ section! {
 static ALL: Section = Section {
     path: "tenants",
     meaning: "The tenants of the cluster.",
-    fields: &[super::section::Field {
+    fields: &[asterism_toml_schema::section::Field {
         name: "tenants",
         kind: Kind::Named {
             section: TENANT.section(),
@@ -82,13 +82,13 @@ pub(super) fn read(
     cluster: Option<&Cluster>,
     report: &mut Report,
 ) -> Option<Vec<Tenant>> {
-    let Some((key, value)) = overlay::get(document, "tenants") else {
+    let Some((key, value)) = table::get(document, "tenants") else {
         return Some(Vec::new());
     };
     let before = report.errors();
     let mut alone = DeTable::new();
     alone.insert(key.clone(), without_limits(value, report));
-    let all = super::section::Key::<Vec<NamedValues>>::new("tenants");
+    let all = asterism_toml_schema::section::Key::<Vec<NamedValues>>::new("tenants");
     let tables = ALL.read("tenants", &alone, value.span(), report).get(all)?;
     let tenants: Vec<Option<Tenant>> = tables.iter().map(tenant).collect();
     check_names(&tables, report);
@@ -235,7 +235,7 @@ fn check_hosts(tables: &[NamedValues], cluster: Option<&Cluster>, report: &mut R
 /// The document in which tenants of the limiter, alone or as a stage, have the networks of tenants of their names, unless they have
 /// their own.
 pub(super) fn lay<'d, 'i>(document: &'d DeTable<'i>) -> Cow<'d, DeTable<'i>> {
-    let Some((_, tenants)) = overlay::get(document, "tenants") else {
+    let Some((_, tenants)) = table::get(document, "tenants") else {
         return Cow::Borrowed(document);
     };
     let DeValue::Table(tenants) = tenants.get_ref() else {
@@ -260,13 +260,13 @@ fn lay_networks<'i>(tenants: &DeTable<'i>, limited: &mut DeTable<'i>) {
         let DeValue::Table(tenant) = tenant.get_ref() else {
             continue;
         };
-        let Some((key, networks)) = overlay::get(tenant, TENANT.networks.name()) else {
+        let Some((key, networks)) = table::get(tenant, TENANT.networks.name()) else {
             continue;
         };
         if let Some(DeValue::Table(limited)) = limited
             .get_mut(name.get_ref().as_ref())
             .map(Spanned::get_mut)
-            && overlay::get(limited, TENANT.networks.name()).is_none()
+            && table::get(limited, TENANT.networks.name()).is_none()
         {
             limited.insert(key.clone(), networks.clone());
         }

@@ -8,17 +8,17 @@ use asterism_functions::cache_digests::{
     Cache, CacheDigests, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source,
 };
 
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     Description, LARGE, REPLICATED, Together, capacity, check_whole_seconds, count, delay,
     kept_here, objects, placement, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
-use crate::kind::{Kind, NamedValues};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{Default, Setting, Values, section};
 use asterism_notation::value::show_duration;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, NamedValues};
+use asterism_toml_schema::section::{Default, Setting, Values, section};
 
 /// Objects of all caches that report together at most: some 90 MB in each instance.
 const REPORTED_OBJECTS_MAX: u64 = (1 << 21) / REPORTED_BITS_PER_ENTRY as u64;

@@ -7,12 +7,12 @@ use asterism_function::chain::{Chain, ChainState, OnFailure, Stage};
 use asterism_function::{NetworkFunction, State};
 
 use super::{FunctionError, FunctionSettings, Outside, ReadFile, Settings, WithFunction};
-use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker, Side};
-use crate::kind::{Kind, Word};
 use crate::objects::{ObjectChoice, Sharing, change_to};
-use crate::section::{ChosenWord, Default, Setting, section};
 use asterism_notation::value::show_duration;
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, Setting, section};
 
 section! {
     /// What holds for a stage.

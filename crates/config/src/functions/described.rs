@@ -2,11 +2,13 @@
 
 use core::time::Duration;
 
-use crate::diagnostic::{Diagnostic, Report};
-use crate::kind::Absent;
-use crate::kind::{Kind, Word};
 use crate::release::{ACKED, AT_ONCE};
-use crate::section::{ChosenWord, Default, Field, Key, Section, Setting, Values, keys};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::Absent;
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{
+    ChosenWord, Default, Field, Key, Section, Setting, Values, keys,
+};
 
 /// A network function that a configuration can name, and whose settings are `S`.
 #[derive(Debug)]
@@ -346,7 +348,7 @@ macro_rules! times {
             } $(,)?
         };
     ) => {
-        $crate::section::section! {
+        ::asterism_toml_schema::section::section! {
             pub(super) static $name: $keys = {
                 path: $path,
                 meaning: $about,
@@ -363,10 +365,10 @@ macro_rules! times {
         }
         impl $times {
             /// The keys of all times.
-            pub(super) const KEYS: &[$crate::section::Key<::core::time::Duration>] =
-                &[$($crate::section::Key::new(stringify!($field))),*];
+            pub(super) const KEYS: &[::asterism_toml_schema::section::Key<::core::time::Duration>] =
+                &[$(::asterism_toml_schema::section::Key::new(stringify!($field))),*];
             /// The times that `values` hold; `None` if any is wrong.
-            pub(super) fn read(values: &$crate::section::Values) -> Option<$times> {
+            pub(super) fn read(values: &::asterism_toml_schema::section::Values) -> Option<$times> {
                 Some($times {
                     $($field: values.get($name.$field)?,)*
                 })
@@ -397,7 +399,7 @@ macro_rules! objects {
             $crate::functions::DescribedObject {
                 name: OBJECT.$name,
                 kind: $crate::functions::ObjectKind::$kind,
-                section: &$crate::section::Section {
+                section: &::asterism_toml_schema::section::Section {
                     path: concat!("function.", $function, ".state.", stringify!($name)),
                     meaning: $meaning,
                     fields: &[$($field),*],

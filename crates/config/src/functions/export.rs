@@ -2,8 +2,8 @@
 
 use asterism_functions::ipfix::Export;
 
-use crate::kind::{Kind, Word};
-use crate::section::{ChosenWord, Default, Setting};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, Setting};
 
 /// The protocol of the export to a collector: a setting beside the collector's address.
 pub(in crate::functions) const fn export_protocol() -> Setting {

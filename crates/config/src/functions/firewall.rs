@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
     flow_capacity, objects, placement, release, times,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, ReadFile, differing};
-use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
-use crate::section::{ChosenWord, Default, Setting, Values, section};
 use asterism_notation::value::show_count;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, Setting, Values, section};
 
 /// The settings of the firewall.
 #[derive(Clone, Debug, PartialEq, Eq)]

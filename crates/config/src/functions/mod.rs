@@ -51,9 +51,9 @@ pub use settings::{FunctionSettings, ReadFile};
 pub use signature::{Blocked, SignatureSettings, Wanted};
 pub use span::{Copied, SpanSettings};
 
-use super::diagnostic::Report;
 use super::objects::{ObjectChoice, Placement, Sharing};
-use super::section::Values;
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::section::Values;
 
 /// The one list of functions: a kind, its settings, and how they are described.
 macro_rules! functions {
@@ -306,12 +306,12 @@ mod tests {
 
     use super::*;
     use crate::Config;
-    use crate::kind::Kind;
     use asterism_function::{Builder, NetworkFunction, State};
     use asterism_functions::balancer::BalancerConfig;
     use asterism_functions::nat::NatConfig;
     use asterism_functions::port_scan::PortScanConfig;
     use asterism_state::{Context, Identity, Sequencer};
+    use asterism_toml_schema::kind::Kind;
 
     fn read(text: &str) -> Config {
         let (config, report) = Config::read("test.toml", text);

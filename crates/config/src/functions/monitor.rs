@@ -8,17 +8,17 @@ use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::export::{export, export_protocol};
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     CHOICE, DROP, Description, LISTED, REPLICATED, Together, UNSUMMED, absent, capacity,
     check_whole_seconds, count, delay, kept_here, objects, placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
-use crate::kind::Kind;
 use crate::objects::{self, ObjectChoice};
-use crate::section::{ChosenWord, Default, Field, Setting, Values, section};
 use asterism_notation::value::show_duration;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::Kind;
+use asterism_toml_schema::section::{ChosenWord, Default, Field, Setting, Values, section};
 
 /// The settings of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

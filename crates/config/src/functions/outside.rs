@@ -11,9 +11,9 @@ use super::{
     Described, DescribedObject, Description, FunctionError, FunctionSettings, ReadFile, Settings,
     Together, WithFunction,
 };
-use crate::diagnostic::Report;
 use crate::objects::{ObjectChoice, Sharing};
-use crate::section::{Section, Values};
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::section::{Section, Values};
 
 use super::chain::{MakeStage, StageDirection};
 

@@ -7,17 +7,17 @@ use asterism_functions::port_scan::{
     FloodPolicy, PortScan, PortScanConfig, Response, Thresholds, VolumePolicy,
 };
 
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
     placement, release, seconds,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
-use crate::kind::{Kind, Word};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 use asterism_notation::value::{show_count, show_duration};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// The settings of the port-scan detector.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use asterism_function::NetworkFunction;
 
-use crate::diagnostic::Report;
 use crate::direction::{Direction, FirstSpeaker};
 use crate::file_error::FileError;
 use crate::functions::error::FunctionError;
 use crate::objects::{ObjectChoice, Sharing};
-use crate::section::Values;
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::section::Values;
 
 /// Reads a file that a configuration names: its name for people, and its text; or why it cannot be read.
 pub type ReadFile<'a> = dyn Fn(&Path) -> Result<(String, String), FileError> + 'a;

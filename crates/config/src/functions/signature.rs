@@ -9,17 +9,17 @@ use asterism_functions::signature::{
     Signature, SignatureConfig, Signatures,
 };
 
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
     placement, release,
 };
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
-use crate::kind::{Kind, NamedValues, Word};
 use crate::objects::{self, ObjectChoice};
-use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 use asterism_notation::value::show_duration;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, NamedValues, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// The settings of the signature function.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use asterism_functions::span::{self, Span};
 
-use crate::declared::choices;
-use crate::diagnostic::Report;
 use crate::functions::described::{Description, LOCAL, delay, objects, placement};
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, changeable};
-use crate::kind::Kind;
 use crate::objects::ObjectChoice;
-use crate::section::{Default, Setting, Values, section};
+use asterism_toml_schema::diagnostic::Report;
+use asterism_toml_schema::kind::Kind;
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{Default, Setting, Values, section};
 
 /// The settings of port mirroring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

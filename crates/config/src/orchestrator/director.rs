@@ -9,13 +9,13 @@ use asterism_placement::membership::MEMBERS_MAX;
 
 use super::{check_hops, duration};
 use crate::cluster::Cluster;
-use crate::declared::choices;
-use crate::diagnostic::{Diagnostic, Report};
-use crate::kind::{Kind, NamedValues};
 use crate::port::PortKind;
-use crate::section::{Default, List, Setting, section};
 use asterism_notation::suggestion;
 use asterism_notation::value::show_duration;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, NamedValues};
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{Default, List, Setting, section};
 
 /// Pairs of directors at most.
 pub(super) const DIRECTORS_MAX: usize = 2;

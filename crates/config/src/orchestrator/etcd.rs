@@ -4,8 +4,8 @@ use core::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::ORCHESTRATOR;
-use crate::diagnostic::{Diagnostic, Report};
-use crate::section::Values;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
 
 /// How etcd is reached, files as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asterism_config::diagnostic::{Diagnostic, Report};
-use asterism_config::fields::sections;
 use asterism_config::files;
 use asterism_config::functions::{
     Check, FunctionSettings, Functions, Outside, OutsideFunction, WithFunction,
@@ -173,7 +172,6 @@ pub fn run(path: &Path, text: &str, seed: u64, functions: Functions) -> (Ran, Re
         Config::read_as(&source_name, toml, Purpose::Scenario, None, functions);
     let config = files::with_files(config, &source, &mut read);
     let mut report = Report::new(&name, text);
-    report.sections = sections(functions).collect();
     if elsewhere.is_some() {
         report.others.push(read);
     } else {

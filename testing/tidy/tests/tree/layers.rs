@@ -99,11 +99,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     // How values are written, whatever they are for.
     ("notation", &["function"]),
+    // How tables are declared and read, whatever is in them.
+    ("toml-schema", &["notation", "function"]),
     ("key-file", &["notation", "secure-channel"]),
     (
         "config",
         &[
             "notation",
+            "toml-schema",
             "key-file",
             "elasticity",
             "state",
@@ -271,6 +274,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "function",
             "engine",
             "functions",
+            "toml-schema",
             "config",
             "output",
             "host-view",

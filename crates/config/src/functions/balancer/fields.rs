@@ -9,8 +9,10 @@ use crate::functions::described::{
     delay, flow_capacity, objects, placement, release, times,
 };
 use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
-use crate::kind::{Kind, NamedValues, Word};
-use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, section};
+use asterism_toml_schema::kind::{Kind, NamedValues, Word};
+use asterism_toml_schema::section::{
+    ChosenWord, Default, Field, List, Section, Setting, Values, section,
+};
 
 /// Where an object lives that each instance makes of `flows` for itself.
 const FOLLOWS: Field = CHOICE.placement.field(Setting {

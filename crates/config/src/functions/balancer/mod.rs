@@ -11,11 +11,11 @@ use core::time::Duration;
 
 use super::Link;
 use super::nat::{is_host, read_link};
-use crate::declared::choices;
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::check_whole_seconds;
-use crate::kind::NamedValues;
-use crate::section::{Key, Values};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::NamedValues;
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{Key, Values};
 pub(super) use fields::BALANCER;
 pub use fields::BalancerIdle;
 use fields::{BACKEND, CHECKS, SERVICE, SETTINGS};

@@ -6,8 +6,10 @@ use super::LimiterSettings;
 use crate::functions::described::{
     CHOICE, Description, REPLICATED, count, delay, objects, placement,
 };
-use crate::kind::{Kind, NamedValues, Word};
-use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
+use asterism_toml_schema::kind::{Kind, NamedValues, Word};
+use asterism_toml_schema::section::{
+    ChosenWord, Default, Field, List, Section, Setting, Values, keys, section,
+};
 
 /// Keys of one kind.
 const fn keys() -> Field {

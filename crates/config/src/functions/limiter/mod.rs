@@ -10,14 +10,14 @@ use asterism_functions::limiter::{
     From, Limit, Limiter, LimiterConfig, Tenants, TooManyTenants, Unit,
 };
 
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::ObjectKind;
 use crate::functions::error::FunctionError;
 use crate::functions::settings::{FunctionSettings, differing};
-use crate::kind::NamedValues;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
-use crate::section::{Key, Values};
 use asterism_notation::value::show_count;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::NamedValues;
+use asterism_toml_schema::section::{Key, Values};
 pub(super) use fields::LIMITER;
 use fields::{BURST, LIMIT, OBJECT, RATE, SETTINGS, TENANT};
 

@@ -15,12 +15,12 @@ use asterism_state::BLOCK_ITEMS;
 use super::fields::SETTINGS;
 use super::made::seconds as ticks;
 use super::networks_of;
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{check_whole_seconds, count, seconds};
 use crate::functions::export::{export, export_protocol};
-use crate::kind::Kind;
-use crate::section::{ChosenWord, Default, List, Setting, Values, section};
 use asterism_notation::network::{Ports, Prefix};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::Kind;
+use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
 /// What a carrier sets.
 #[derive(Clone, Debug, PartialEq, Eq)]

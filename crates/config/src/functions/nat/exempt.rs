@@ -8,11 +8,11 @@ use asterism_functions::nat::{self, NatExemption};
 
 use super::fields::SETTINGS;
 use super::networks;
-use crate::diagnostic::{Diagnostic, Report};
 use crate::functions::described::{TCP, UDP};
-use crate::kind::{Kind, Word};
-use crate::section::{ChosenWord, Default, Setting, Values, section};
 use asterism_notation::network::{Ports, Prefix};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{ChosenWord, Default, Setting, Values, section};
 
 /// A destination that is not translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,11 @@ use crate::functions::described::{
     DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation, capacity,
     delay, flow_capacity, objects, placement, release, times,
 };
-use crate::kind::{Kind, Word};
-use crate::section::{ChosenWord, Default, Field, List, Section, Setting, Values, keys, section};
 use asterism_notation::network::{Ports, Prefix};
+use asterism_toml_schema::kind::{Kind, Word};
+use asterism_toml_schema::section::{
+    ChosenWord, Default, Field, List, Section, Setting, Values, keys, section,
+};
 
 objects! {
     @router "nat":

@@ -12,15 +12,15 @@ use asterism_state::BLOCK_ITEMS;
 use super::direction::NatDirection;
 use super::fields::{LINK, OBJECT, SETTINGS};
 use super::{ExemptionSettings, Link, NatSettings};
-use crate::diagnostic::{Diagnostic, Report};
 use crate::direction::Direction;
 use crate::functions::described::ObjectKind;
 use crate::functions::error::FunctionError;
 use crate::functions::settings::FunctionSettings;
 use crate::objects::{ObjectChoice, Placement, Sharing, capacity};
-use crate::section::Values;
 use crate::wiring::{INSIDE, OUTSIDE};
 use asterism_notation::value::show_count;
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::Values;
 
 impl FunctionSettings for NatSettings {
     type Function = Nat;

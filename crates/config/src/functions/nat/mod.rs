@@ -11,11 +11,11 @@ mod one_to_one;
 use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
 
-use crate::declared::choices;
-use crate::diagnostic::{Diagnostic, Report};
-use crate::section::{FieldName, Key, List, Values};
 use asterism_notation::network::{Ports, Prefix};
 use asterism_notation::value::{show_count, show_duration};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::choices;
+use asterism_toml_schema::section::{FieldName, Key, List, Values};
 pub use carrier::{CarrierSettings, LogSettings, PoolSettings};
 pub use direction::outside_of;
 pub use exempt::ExemptionSettings;

@@ -4,8 +4,8 @@ use core::net::Ipv4Addr;
 
 use super::fields::{LINK, ONE_TO_ONE, SETTINGS};
 use super::{addresses, forwards, is_host, networks, pooled};
-use crate::diagnostic::{Diagnostic, Report};
-use crate::section::{Key, Values};
+use asterism_toml_schema::diagnostic::{Diagnostic, Report};
+use asterism_toml_schema::section::{Key, Values};
 
 /// The pairs, outside address first.
 pub(super) fn read(values: &Values) -> Vec<((Ipv4Addr, Ipv4Addr), Values)> {

@@ -5,8 +5,8 @@
 //! read is dead code to the compiler, and a key whose type is not the one of the field's kind fails at compile time.
 //!
 //! ```
-//! use asterism_config::kind::Kind;
-//! use asterism_config::section::{Default, Setting, Values, section};
+//! use asterism_toml_schema::kind::Kind;
+//! use asterism_toml_schema::section::{Default, Setting, Values, section};
 //!
 //! section! {
 //!     static SETTINGS: SettingsKeys = {
@@ -226,7 +226,9 @@ pub use declare_section as section;
 
 /// Declares the words of a field that holds one of them: an enum, whose variants are read as the words, with `WORDS` for the field's
 /// kind.
-macro_rules! choices {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! declare_choices {
     (
         $(#[$meta:meta])*
         pub enum $name:ident {
@@ -240,10 +242,10 @@ macro_rules! choices {
         }
         impl $name {
             /// The words, each with its meaning.
-            pub(crate) const WORDS: &'static [$crate::kind::Word] = &[
+            pub const WORDS: &'static [$crate::kind::Word] = &[
                 $($crate::kind::Word { word: $word, meaning: $meaning },)*
             ];
-            /// Its word in the configuration.
+            /// Its word in the file.
             #[must_use]
             pub fn word(self) -> &'static str {
                 match self {
@@ -262,7 +264,7 @@ macro_rules! choices {
         }
     };
 }
-pub(crate) use choices;
+pub use declare_choices as choices;
 
 /// A list, each item with its place.
 pub type List<T> = Vec<(T, Range<usize>)>;

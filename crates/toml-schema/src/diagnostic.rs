@@ -1,4 +1,4 @@
-//! Mistakes in a configuration file, with their places and suggestions; shown as text or as data.
+//! Mistakes in a file, with their places and suggestions; shown as text or as data.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
-use super::section::Section;
+use super::schema::Schema;
 use asterism_notation::value::Mistake;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The configuration is refused.
+    /// The file is refused.
     Error,
-    /// The configuration is accepted; the operator should know this.
+    /// The file is accepted; the operator should know this.
     Warning,
 }
 
@@ -97,8 +97,8 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// What is wrong with files that this one names.
     pub others: Vec<Report>,
-    /// The tables that it may have: a field that stands in the wrong one is reported with the right one.
-    pub sections: Arc<[&'static Section]>,
+    /// What it may have: a field that stands in the wrong table is reported with the right one.
+    pub schema: Arc<Schema>,
     /// What was found beyond [`HELD_MAX`].
     pub hidden: usize,
 }
@@ -134,20 +134,6 @@ pub struct DiagnosticDocument {
 }
 
 impl Report {
-    /// The table with a field of this name whose path is most like `near`; sections of state objects do not count.
-    #[must_use]
-    pub fn section_with(&self, field: &str, near: &str) -> Option<&'static Section> {
-        let alike = |section: &&&Section| {
-            let both = section.path.bytes().zip(near.bytes());
-            both.take_while(|(one, other)| one == other).count()
-        };
-        let sections = self.sections.iter();
-        sections
-            .filter(|section| !section.path.contains(".state."))
-            .filter(|section| section.fields.iter().any(|one| one.name == field))
-            .min_by_key(|section| core::cmp::Reverse(alike(section)))
-            .copied()
-    }
     /// An empty report on a file.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Report {
@@ -156,7 +142,7 @@ impl Report {
             text: text.to_owned(),
             diagnostics: Vec::new(),
             others: Vec::new(),
-            sections: Arc::default(),
+            schema: Arc::default(),
             hidden: 0,
         }
     }

@@ -1,16 +1,18 @@
-//! Tables of the configuration: the fields of each, and reading a table with all its mistakes.
+//! Tables of a file: the fields of each, and reading a table with all its mistakes.
 
 use core::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use super::declared::{ChosenWord, Declared, FieldName, Held, Key, List, Shape, keys, section};
+pub use super::declared::{
+    ChosenWord, Declared, FieldName, Held, Key, List, Shape, choices, keys, section,
+};
 use super::diagnostic::{Diagnostic, Report};
 use super::kind::{Kind, Value};
 use asterism_notation::suggestion;
 
-/// A table of the configuration.
+/// A table of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
     /// Its name in messages and the reference, such as `cluster.channel`.
@@ -158,6 +160,25 @@ impl Section {
         }
     }
 
+    /// The table and the tables inside it that are declared as such, in the order of their declaration.
+    #[must_use]
+    pub fn with_inner(&'static self) -> Vec<&'static Section> {
+        let mut all = vec![self];
+        for field in self.fields {
+            match field.kind {
+                Kind::Table(inner) | Kind::Named { section: inner, .. } => {
+                    all.extend(inner.with_inner())
+                }
+                Kind::List {
+                    of: Kind::Table(inner),
+                    ..
+                } => all.extend(inner.with_inner()),
+                _ => {}
+            }
+        }
+        all
+    }
+
     fn missing(
         &self,
         name: &str,
@@ -187,13 +208,15 @@ impl Section {
         let names = || self.fields.iter().map(|field| field.name);
         let mut unknown = Diagnostic::error(format!("unknown field `{key}` in `{table}`"), span)
             .label("not known here");
-        if key == "chain" {
-            unknown = unknown.help("`chain` stands at the top of the file, before all tables");
+        if report.schema.top_fields.contains(&key) {
+            unknown = unknown.help(format!(
+                "`{key}` stands at the top of the file, before all tables"
+            ));
         } else if let Some(now) = suggestion::renamed(key, names()) {
             unknown = unknown.help(format!("`{key}` is now called `{now}`"));
         } else if let Some(near) = suggestion::nearest(key, names()) {
             unknown = unknown.help(format!("did you mean `{near}`?"));
-        } else if let Some(other) = report.section_with(key, self.path) {
+        } else if let Some(other) = report.schema.section_with(key, self.path) {
             unknown = unknown.help(format!("`{key}` belongs in [{}]", other.path));
         }
         match self.fields {
@@ -236,7 +259,7 @@ impl Values {
     /// What a field holds. `None` when it was wrong (the report says so), or not written and without a default.
     ///
     /// # Panics
-    /// The key is of another table, which reading any configuration shows.
+    /// The key is of another table, which reading any file shows.
     #[must_use]
     pub fn get<T: Held>(&self, key: Key<T>) -> Option<T> {
         let value = self.entry(key.into()).value.as_ref()?;

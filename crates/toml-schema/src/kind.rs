@@ -1,4 +1,4 @@
-//! Kinds of fields in the configuration, and their parsers.
+//! Kinds of fields, and their parsers.
 
 use core::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use core::ops::Range;
@@ -17,9 +17,9 @@ use asterism_notation::value::{self, Mistake};
 /// What a field may hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
-    /// A name of a host or a cluster.
+    /// A name of a host or a cluster: 1 to 63 of a-z, 0-9 and hyphens.
     Name,
-    /// A path, from the configuration file's folder unless it is absolute.
+    /// A path, from the folder of the file unless it is absolute.
     File,
     /// `true` or `false`.
     Flag,
