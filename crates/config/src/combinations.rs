@@ -4,9 +4,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::fields;
-use super::functions::{BalancerMode, Settings};
-use super::objects::ObjectChoice;
 use super::port::{PORT, PORTS, Port, PortMode};
+use asterism_function_settings::{BalancerMode, ObjectChoice, Settings};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::Absent;
 use asterism_toml_schema::section::Values;

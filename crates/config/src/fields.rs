@@ -7,13 +7,13 @@ use asterism_placement::membership::MEMBERS_MAX;
 use asterism_placement::replicated;
 
 use super::cluster;
-use super::functions::{Described, Functions, STAGE};
 pub(crate) use super::host::HOST;
 pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
-use super::release::{self, HOLD};
+use super::release::HOLD;
 use super::store_fields::STORE;
 use super::tenants::TENANT;
+use asterism_function_settings::{ACKED, AT_ONCE, Described, Functions, STAGE};
 use asterism_notation::value;
 use asterism_toml_schema::Schema;
 use asterism_toml_schema::kind::{Kind, NamedValues, Word};
@@ -98,7 +98,7 @@ section! {
             },
             release: ChosenWord = Setting {
                 kind: Kind::Choice {
-                    allowed: &[release::AT_ONCE, release::ACKED],
+                    allowed: &[AT_ONCE, ACKED],
                     refused: &[],
                 },
                 default: Default::Is("\"at-once\""),

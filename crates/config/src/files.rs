@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 
-pub use crate::file_error::FileError;
-use crate::functions::{FunctionError, Functions};
 use crate::{Config, FILE_BYTES_MAX, ObjectChoice, Purpose, Settings, key_file};
+pub use asterism_function_settings::FileError;
+use asterism_function_settings::{FunctionError, Functions};
 use asterism_notation::text::without_mark;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 

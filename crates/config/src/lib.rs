@@ -1,29 +1,24 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs`, `host.rs`, `port.rs`, `orchestrator.rs` and `functions/` declare every table and field once; `asterism-toml-schema` reads
-//! a table by its declaration and shows mistakes; `cluster.rs`, `functions/` and `objects.rs` find contradictions and build the typed
-//! settings. [`Config::read`] takes text and opens no file: `files.rs` and `asterism-key-file` do. Read first: [`Config::read`].
+//! `fields.rs`, `host.rs`, `port.rs`, `store_fields.rs` and `orchestrator.rs` declare the tables and fields of hosts, the cluster, stores
+//! and orchestrators; those of network functions are in `asterism-function-settings`. `asterism-toml-schema` reads a table by its
+//! declaration and shows mistakes; `cluster.rs`, `store.rs` and `combinations.rs` find contradictions. [`Config::read`] takes text and
+//! opens no file: `files.rs` and `asterism-key-file` do. Read first: [`Config::read`].
 
 mod ack;
-mod chain;
 mod cluster;
 mod combinations;
 pub mod differences;
-pub mod direction;
 mod eve;
 pub mod fields;
-mod file_error;
 pub mod files;
-pub mod functions;
 mod host;
 mod launch;
-mod objects;
 mod orchestrator;
 mod overlay;
 mod places;
 mod policy;
 mod port;
-mod promises;
 mod purpose;
 mod release;
 mod store;
@@ -33,19 +28,20 @@ mod store_embedded;
 mod store_fields;
 mod store_shards;
 mod tenants;
-pub mod wiring;
 
 pub use ack::StoreAck;
+pub use asterism_function_settings as functions;
+pub use asterism_function_settings::{
+    FILE_BYTES_MAX, Function, ObjectChoice, Placement, STAYS_BY_KIND, Settings, Sharing, change_to,
+    direction, wiring,
+};
 pub use asterism_key_file as key_file;
 pub use asterism_notation::{network, suggestion, text, value};
 pub use asterism_toml_schema::diagnostic;
 pub use cluster::{Channel, Cluster, identity};
 pub use eve::{Eve, EveAlerts};
-pub use file_error::FILE_BYTES_MAX;
-pub use functions::Settings;
 pub use host::{Host, Idle};
 pub use launch::{ContainerFrom, Launch, LaunchWith};
-pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use orchestrator::{
     Api, Director, DirectorArm, DirectorBy, DirectorFragments, DirectorMachine, DirectorPort,
     DirectorSide, Etcd, EtcdFiles, OpenVSwitch, Orchestrator, OrchestratorTimes, Routes,
@@ -62,14 +58,13 @@ pub use tenants::{TENANTS_MAX, Tenant};
 use core::ops::Range;
 
 use asterism_elasticity::Rules;
-use asterism_state::ObjectSettings;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use asterism_function_settings::Functions;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;
-use functions::{Described, Functions};
 
 /// The most errors that are reported of one file; a file with more is not a configuration.
 pub const DIAGNOSTICS_MAX: usize = 100;
@@ -95,58 +90,6 @@ pub struct Config {
     pub tenants: Vec<Tenant>,
     /// The store that objects live in, if any does.
     pub store: Option<Store>,
-}
-
-/// The network function, and where its state lives.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Function {
-    /// Its name.
-    pub name: &'static str,
-    /// Its settings.
-    pub settings: Settings,
-    /// Its state objects, all of them.
-    pub objects: Vec<ObjectChoice>,
-}
-
-impl Function {
-    /// Which function it is, as a number; of a chain, the functions of its stages in order.
-    #[must_use]
-    pub fn kind_number(&self) -> u64 {
-        let kinds = match &self.settings {
-            Settings::Chain(chain) => chain.stages.iter().map(|stage| stage.function).collect(),
-            _ => vec![self.name],
-        };
-        kinds.iter().fold(kinds.len() as u64, |sum, kind| {
-            asterism_state::hash::bytes(kind.as_bytes(), sum)
-        })
-    }
-    /// What was chosen for the object of a name; an unknown one is local.
-    #[must_use]
-    pub fn object_settings(&self, name: &str) -> ObjectSettings {
-        let choice = self.objects.iter().find(|choice| choice.name == name);
-        choice.map_or(ObjectSettings::LOCAL, ObjectChoice::settings)
-    }
-    /// Which of the objects of these names have entries in a store: a bit for each, by its place. A pool has none there: a table shows
-    /// which of its items are in use.
-    #[must_use]
-    pub fn remote(&self, objects: &[&str]) -> u64 {
-        let bits = (0..).zip(objects);
-        bits.fold(0, |set, (place, name)| {
-            let is_remote = self.objects.iter().any(|choice| {
-                let has_entries = choice.kind != functions::ObjectKind::Pool;
-                choice.name == *name && choice.placement == Placement::Remote && has_entries
-            });
-            set | u64::from(is_remote) << place
-        })
-    }
-    /// Which of the objects of these names are replicated: a bit for each, by its place.
-    #[must_use]
-    pub fn replicated(&self, objects: &[&str]) -> u64 {
-        let bits = (0..).zip(objects);
-        bits.fold(0, |set, (place, name)| {
-            set | u64::from(self.object_settings(name).is_replicated()) << place
-        })
-    }
 }
 
 impl Config {
@@ -329,13 +272,13 @@ fn read_document(
     if written && purpose == Purpose::Host {
         cluster::check_apart(&cluster_values, report);
     }
-    let mut function = read_chain_or_function(document, sharing, functions, report);
+    let mut function = functions::read(document, sharing, functions, report);
     if written && let Some(function) = &mut function {
         if let Some(values) = &port_values {
             combinations::check_span(&function.settings, values, report);
         }
         if purpose != Purpose::Replay {
-            on_real_links(document, function);
+            function.on_real_links(document);
         }
         if let Some(values) = &port_values {
             combinations::check_tunnels(&function.settings, ports.as_deref(), values, report);
@@ -411,51 +354,6 @@ fn sharing(cluster: &Values, host: &Values) -> Sharing {
     }
 }
 
-/// The function of the file, or its chain of functions. `None` if anything in it is wrong.
-fn read_chain_or_function(
-    document: &DeTable<'_>,
-    sharing: Sharing,
-    functions: Functions,
-    report: &mut Report,
-) -> Option<Function> {
-    if let Some((key, value)) = table::get(document, "chain") {
-        return chain::read(document, (key.span(), value), sharing, functions, report);
-    }
-    let function = read_function(document, sharing, functions, report);
-    if let Some((key, _)) = table::get(document, "stage") {
-        report.add(
-            Diagnostic::error("there is no chain that could have stages", key.span())
-                .help("write chain = [\"port-scan\", \"nat\"] at the top of the file"),
-        );
-    }
-    function
-}
-
-/// Defaults that serve captures are others between real interfaces.
-fn on_real_links(document: &DeTable<'_>, function: &mut Function) {
-    match &mut function.settings {
-        Settings::Chain(chain) => {
-            for stage in &mut chain.stages {
-                links_of(document, stage.name, &mut stage.settings);
-            }
-        }
-        settings => links_of(document, function.name, settings),
-    }
-}
-
-fn links_of(document: &DeTable<'_>, name: &str, settings: &mut Settings) {
-    settings.on_real_links(&|inner, field| {
-        let mut table = document;
-        for name in ["function", name, inner] {
-            match table::get(table, name).map(|(_, value)| value.get_ref()) {
-                Some(DeValue::Table(inner)) => table = inner,
-                _ => return false,
-            }
-        }
-        table::get(table, field).is_some()
-    });
-}
-
 /// Where a function's table is in a file, or that of a stage of a chain by its name; for one host alone if it is nowhere else. For
 /// what is found wrong with a function that was read well.
 pub(crate) fn place_of_function(text: &str, name: &str) -> Range<usize> {
@@ -514,135 +412,4 @@ fn unknown_table(
         return unknown.help(format!("`{name}` belongs in [{}]", section.path));
     }
     unknown.help("the tables of a configuration are [cluster], [host], [port], [function.NAME] and [on.HOST]")
-}
-
-fn read_function(
-    document: &DeTable<'_>,
-    sharing: Sharing,
-    functions: Functions,
-    report: &mut Report,
-) -> Option<Function> {
-    let names = || functions.names();
-    let end = report.text.len();
-    let entry = document
-        .iter()
-        .find(|(key, _)| key.get_ref().as_ref() == "function");
-    let Some((key, DeValue::Table(table))) = entry.map(|(key, value)| (key, value.get_ref()))
-    else {
-        let span = entry.map_or(end..end, |(key, _)| key.span());
-        report.add(
-            Diagnostic::error("the network function is missing", span).help(format!(
-                "add the table [function.NAME]; functions are {}",
-                suggestion::quoted(names()).replace(" or ", " and ")
-            )),
-        );
-        return None;
-    };
-    let mut known = Vec::new();
-    for (name, value) in table {
-        match functions.find(name.get_ref().as_ref()) {
-            Some(function) => known.push((function, name.span(), value)),
-            None => {
-                let mut unknown = Diagnostic::error(
-                    format!("there is no network function `{}`", name.get_ref()),
-                    name.span(),
-                );
-                if let Some(near) = suggestion::nearest(name.get_ref(), names()) {
-                    unknown = unknown.help(format!("did you mean [function.{near}]?"));
-                }
-                report.add(
-                    unknown
-                        .help(format!(
-                            "functions are {}",
-                            suggestion::quoted(names()).replace(" or ", " and ")
-                        ))
-                        .help(
-                            "a function of your own has a program of its own: see `asterism new`",
-                        ),
-                );
-            }
-        }
-    }
-    if known.is_empty() && table.is_empty() {
-        report.add(
-            Diagnostic::error("the network function is missing", key.span())
-                .help("write [function.nat]"),
-        );
-    }
-    for (function, span, _) in known.iter().skip(1) {
-        report.add(
-            Diagnostic::error(
-                format!("a second network function, `{}`", function.name),
-                span.clone(),
-            )
-            .also(known[0].1.clone(), "the first")
-            .help(format!(
-                "write chain = [\"{}\", \"{}\"] at the top of the file, before all tables: the order in which packets from inside pass them",
-                known[0].0.name, function.name
-            )),
-        );
-    }
-    let mut read: Vec<_> = known
-        .into_iter()
-        .map(|(function, span, value)| {
-            read_settings(function, function.name, (span, value), sharing, report)
-        })
-        .collect();
-    if read.is_empty() {
-        None
-    } else {
-        read.swap_remove(0)
-    }
-}
-
-fn read_settings(
-    function: &'static Described,
-    name: &str,
-    (key, value): (Range<usize>, &Spanned<DeValue<'_>>),
-    sharing: Sharing,
-    report: &mut Report,
-) -> Option<Function> {
-    let DeValue::Table(table) = value.get_ref() else {
-        report.add(
-            Diagnostic::error(format!("`{name}` is a table"), key)
-                .help(format!("write [function.{name}] on a line of its own")),
-        );
-        return None;
-    };
-    let before = report.errors();
-    let mut settings = table.clone();
-    let state = settings.remove("state");
-    // A table that is only there because of a table inside it has no place of its own.
-    let span = if value.span().is_empty() {
-        key.clone()
-    } else {
-        value.span()
-    };
-    let values =
-        function
-            .settings
-            .read(&format!("function.{name}"), &settings, span.clone(), report);
-    let settings = function.read(&values, report);
-    let objects = match state.as_ref().map(|state| (state.get_ref(), state.span())) {
-        None => objects::read(function, &DeTable::new(), span, sharing, report),
-        Some((DeValue::Table(state), span)) => {
-            objects::read(function, state, span, sharing, report)
-        }
-        Some((_, span)) => {
-            report.add(Diagnostic::error("`state` is a table", span).help(format!(
-                "write [function.{name}.state] on a line of its own"
-            )));
-            None
-        }
-    };
-    if report.errors() > before {
-        return None;
-    }
-    let (settings, objects) = (settings?, objects?);
-    settings.check(&objects, sharing, &values, report);
-    Some(Function {
-        name: function.name,
-        settings,
-        objects,
-    })
 }

@@ -11,17 +11,6 @@ use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, Word};
 use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
-/// Packets leave when other hosts have what they depend on.
-pub(super) const ACKED: Word = Word {
-    word: "acked",
-    meaning: "Packets that changed or read state which too few other hosts have leave when enough hosts have it.",
-};
-/// Packets leave at once.
-pub(super) const AT_ONCE: Word = Word {
-    word: "at-once",
-    meaning: "Packets leave at once; the newest connections are lost with a host that dies.",
-};
-
 /// Lists of ports and the like, at most.
 const EXCEPTIONS_MAX: usize = 64;
 

@@ -8,16 +8,17 @@ use std::path::PathBuf;
 use asterism_notation::value::show_count;
 use toml::de::{DeTable, DeValue};
 
+use super::Purpose;
 use super::ack::StoreAck;
 use super::cluster::Cluster;
-use super::functions::ObjectKind;
-use super::objects::{ObjectChoice, Placement, Sharing};
 use super::store_bypass;
 use super::store_cache::{self, StoreCache};
 use super::store_embedded::{self, EmbeddedStore, Hosts};
 use super::store_fields::STORE;
 use super::store_shards::{self, StoreShard, StoreShards, addresses};
-use super::{Function, Purpose, Settings};
+use asterism_function_settings::{
+    Function, ObjectChoice, ObjectKind, Placement, Settings, Sharing,
+};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;

@@ -3,11 +3,10 @@
 use asterism_function::chain::OnFailure;
 use toml::de::DeTable;
 
-use super::chain::passed_by;
-use super::functions::{STAGE, StageSettings};
-use super::objects::{ObjectChoice, Placement};
 use super::store_fields::{BYPASS, SERVE_KNOWN, STORE};
-use super::{Function, Settings};
+use asterism_function_settings::{
+    Function, ObjectChoice, Placement, STAGE, Settings, StageSettings, passed_by,
+};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;

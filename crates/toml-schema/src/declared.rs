@@ -181,7 +181,11 @@ macro_rules! declare_keys {
     ) => {
         #[doc = concat!("The keys of [`", stringify!($name), "`].")]
         $vis struct $keys {
-            $($(#[$field_meta])* $vis $field: $crate::section::Key<$held>,)*
+            $(
+                #[doc = concat!("The key of the field `", stringify!($field), "`.")]
+                $(#[$field_meta])*
+                $vis $field: $crate::section::Key<$held>,
+            )*
         }
         $(#[$meta])*
         $vis const $name: $keys = $keys {
@@ -207,7 +211,11 @@ macro_rules! declare_section {
     ) => {
         #[doc = concat!("The keys of [`", stringify!($name), "`].")]
         $vis struct $keys {
-            $($(#[$field_meta])* $vis $field: $crate::section::Key<$held>,)*
+            $(
+                #[doc = concat!("The key of the field `", stringify!($field), "`.")]
+                $(#[$field_meta])*
+                $vis $field: $crate::section::Key<$held>,
+            )*
         }
         $(#[$meta])*
         $vis static $name: $crate::section::Declared<$keys> = $crate::section::Declared::new(

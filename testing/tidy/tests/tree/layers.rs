@@ -101,12 +101,24 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("notation", &["function"]),
     // How tables are declared and read, whatever is in them.
     ("toml-schema", &["notation", "function"]),
+    (
+        "function-settings",
+        &[
+            "notation",
+            "toml-schema",
+            "state",
+            "function",
+            "engine",
+            "functions",
+        ],
+    ),
     ("key-file", &["notation", "secure-channel"]),
     (
         "config",
         &[
             "notation",
             "toml-schema",
+            "function-settings",
             "key-file",
             "elasticity",
             "state",

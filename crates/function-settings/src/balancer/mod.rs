@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use super::Link;
 use super::nat::{is_host, read_link};
-use crate::functions::described::check_whole_seconds;
+use crate::described::check_whole_seconds;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::NamedValues;
 use asterism_toml_schema::section::choices;

@@ -1,4 +1,9 @@
-//! The network functions that a configuration can name: their settings, their state objects, and the choices for each object.
+//! The settings of network functions: which functions a configuration can name, the fields of each, where its state objects live, and
+//! the functions made of them.
+//!
+//! [`read`] reads the tables `[function.NAME]`, or a `chain` with its tables `[stage.NAME]` (`function.rs`, `stages.rs`), into a
+//! [`Function`]; `objects.rs` and `promises.rs` read and check the choices for each state object. The crate knows no host, no member and
+//! no store: how many share the state is an argument ([`Sharing`]).
 //!
 //! A function is a file here and a line in the list `functions!`; a function of another crate is an [`OutsideFunction`]
 //! (`outside.rs`). The file describes its fields and objects (`described.rs`) and makes the function (`settings.rs`); code that needs a
@@ -8,18 +13,25 @@ mod balancer;
 mod cache_digests;
 mod chain;
 mod described;
+pub mod direction;
 mod error;
 mod export;
+mod file_error;
 mod firewall;
+mod function;
 mod limiter;
 mod monitor;
 mod nat;
+mod objects;
 mod outside;
 mod pass_through;
 mod port_scan;
+mod promises;
 mod settings;
 mod signature;
 mod span;
+mod stages;
+pub mod wiring;
 
 use core::ops::Deref;
 
@@ -28,30 +40,33 @@ use asterism_state::ObjectSettings;
 
 pub use balancer::{Backend, BalancerIdle, BalancerMode, BalancerSettings, Check, Checks, Service};
 pub use cache_digests::{CacheDigestsSettings, CacheSettings};
-pub(crate) use chain::STAGE;
-pub use chain::{ChainSettings, STAGE_CHANGEABLE, StageSettings};
+pub use chain::{ChainSettings, STAGE, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{
-    DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LARGE, LEASED, LISTED,
-    LOCAL, ObjectKind, REPLICATED, Together, UNSUMMED, WAIT, absent, capacity, check_whole_seconds,
-    count, delay, described, flow_capacity, kept_here, placement, release, seconds,
+    ACKED, AT_ONCE, DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LARGE,
+    LEASED, LISTED, LOCAL, ObjectKind, REPLICATED, Together, UNSUMMED, WAIT, absent, capacity,
+    check_whole_seconds, count, delay, described, flow_capacity, kept_here, placement, release,
+    seconds,
 };
 pub use error::FunctionError;
+pub use file_error::{FILE_BYTES_MAX, FileError};
 pub use firewall::{FirewallIdleTimes, FirewallSettings};
+pub use function::{Function, read};
 pub use limiter::{LimitSettings, LimiterSettings};
 pub use monitor::MonitorSettings;
 pub use nat::{
     CarrierSettings, ExemptionSettings, Filtering, Forward, IdleTimes, Link, LogSettings,
     NatSettings, PoolSettings, outside_of,
 };
+pub use objects::{ObjectChoice, Placement, STAYS_BY_KIND, Sharing, change_to};
 pub use outside::{Jobs, Outside, OutsideFunction};
 pub use pass_through::{Access, PassThroughSettings};
 pub use port_scan::{Flooded, PortScanSettings, Volume};
 pub use settings::{FunctionSettings, ReadFile};
 pub use signature::{Blocked, SignatureSettings, Wanted};
 pub use span::{Copied, SpanSettings};
+pub use stages::passed_by;
 
-use super::objects::{ObjectChoice, Placement, Sharing};
 use asterism_toml_schema::diagnostic::Report;
 use asterism_toml_schema::section::Values;
 
@@ -98,7 +113,7 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.words(),
                 }
             }
-            pub(super) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
+            pub(crate) fn on_real_links(&mut self, is_written: &dyn Fn(&str, &str) -> bool) {
                 match self {
                     $(Settings::$kind(settings) => settings.on_real_links(is_written),)*
                     // Each stage is shown separately.
@@ -106,7 +121,8 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.on_real_links(is_written),
                 }
             }
-            pub(super) fn shared_by(&mut self, sharing: Sharing) {
+            /// Takes up how many share the state. Called once, after the settings are read.
+            pub fn shared_by(&mut self, sharing: Sharing) {
                 match self {
                     $(Settings::$kind(settings) => settings.shared_by(sharing),)*
                     Settings::Chain(settings) => settings.shared_by(sharing),
@@ -124,7 +140,9 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.try_function(objects),
                 }
             }
-            pub(super) fn why_not_passed_by(&self) -> Option<&'static str> {
+            /// Why packets must not go past the function in a chain, if they must not: in a few words.
+            #[must_use]
+            pub fn why_not_passed_by(&self) -> Option<&'static str> {
                 match self {
                     $(Settings::$kind(settings) => settings.why_not_passed_by(),)*
                     Settings::Chain(_) => None,
@@ -169,7 +187,7 @@ macro_rules! functions {
                     Settings::Outside(settings) => settings.tells_sides(),
                 }
             }
-            pub(super) fn check(
+            pub(crate) fn check(
                 &self,
                 objects: &[ObjectChoice],
                 sharing: Sharing,
@@ -305,7 +323,6 @@ mod tests {
     use std::rc::Rc;
 
     use super::*;
-    use crate::Config;
     use asterism_function::{Builder, NetworkFunction, State};
     use asterism_functions::balancer::BalancerConfig;
     use asterism_functions::nat::NatConfig;
@@ -313,9 +330,9 @@ mod tests {
     use asterism_state::{Context, Identity, Sequencer};
     use asterism_toml_schema::kind::Kind;
 
-    fn read(text: &str) -> Config {
-        let (config, report) = Config::read("test.toml", text);
-        config.unwrap_or_else(|| panic!("{}", report.render(false)))
+    fn read(text: &str) -> Function {
+        let (function, report) = Function::alone(text);
+        function.unwrap_or_else(|| panic!("{}", report.render(false)))
     }
 
     const BALANCED: &str = "services.web = { address = \"203.0.113.10:80\", backends = [{ address = \"10.0.0.10\" }] }";
@@ -334,7 +351,7 @@ mod tests {
     }
 
     /// A function of its defaults.
-    fn made(described: &Described) -> crate::Function {
+    fn made(described: &Described) -> Function {
         let needed = match described.name {
             "nat" => "outside = [\"203.0.113.1\"]\nport_quarantine = { time = \"0s\" }",
             "firewall" => "rules = \"rules\"",
@@ -346,7 +363,7 @@ mod tests {
             "limiter" => "sources = { rate = 1_000, burst = 3_000 }",
             _ => "",
         };
-        let mut function = read(&format!("[function.{}]\n{needed}", described.name)).function;
+        let mut function = read(&format!("[function.{}]\n{needed}", described.name));
         let mut report = Report::new("test.toml", "");
         let rules = |_: &Path| Ok(("rules".to_owned(), "default drop".to_owned()));
         function.settings.read_files(&rules, &mut report);
@@ -421,7 +438,7 @@ mod tests {
     #[test]
     fn tables_of_flows_have_up_to_sixteen_million_entries() {
         let text = "[function.nat]\noutside = [\"203.0.113.1\"]\nstate.sessions = { capacity = 16_777_216 }";
-        let function = read(text).function;
+        let function = read(text);
         let Settings::Nat(settings) = &function.settings else {
             panic!()
         };
@@ -433,14 +450,14 @@ mod tests {
     fn a_volume_policy_is_made() {
         let text =
             "[function.port-scan]\nvolume = { megabits = 10, window = \"10s\", block = \"1m\" }";
-        let function = read(text).function;
+        let function = read(text);
         function.settings.with(Objects(&function.objects));
     }
 
     /// A default of the configuration that says what the function's own default says cannot drift from it.
     #[test]
     fn defaults_are_the_functions_own() {
-        let function = read("[function.nat]\noutside = [\"203.0.113.1\"]").function;
+        let function = read("[function.nat]\noutside = [\"203.0.113.1\"]");
         let Settings::Nat(settings) = &function.settings else {
             panic!()
         };
@@ -453,7 +470,7 @@ mod tests {
             ..own
         };
         assert_eq!(*made, kept);
-        let function = read(&format!("[function.balancer]\n{BALANCED}")).function;
+        let function = read(&format!("[function.balancer]\n{BALANCED}"));
         let Settings::Balancer(settings) = &function.settings else {
             panic!()
         };
@@ -468,15 +485,15 @@ mod tests {
             ..own
         };
         assert_eq!(*made, kept);
-        let function = read("[function.port-scan]").function;
+        let function = read("[function.port-scan]");
         let Settings::PortScan(settings) = &function.settings else {
             panic!()
         };
         let made = settings.function(&function.objects).unwrap();
         assert_eq!(*made.config(), PortScanConfig::default());
-        let empty = read("[function.port-scan]\nflood = {}").function;
+        let empty = read("[function.port-scan]\nflood = {}");
         assert_eq!(empty.settings, function.settings);
-        let none = read("[function.port-scan]\nflood = { handshakes = 0 }").function;
+        let none = read("[function.port-scan]\nflood = { handshakes = 0 }");
         assert!(matches!(none.settings, Settings::PortScan(settings) if settings.flood.is_none()));
     }
 }

@@ -10,10 +10,10 @@ use super::direction::BalancerDirection;
 use super::fields::{OBJECT, SETTINGS};
 use super::{BalancerMode, BalancerSettings, Check, Service};
 use crate::direction::Direction;
-use crate::functions::error::FunctionError;
-use crate::functions::nat::made::{protocol, seconds};
-use crate::functions::settings::{FunctionSettings, changeable};
+use crate::error::FunctionError;
+use crate::nat::made::{protocol, seconds};
 use crate::objects::{ObjectChoice, Sharing, capacity};
+use crate::settings::{FunctionSettings, changeable};
 use crate::wiring::{INSIDE, OUTSIDE};
 
 impl FunctionSettings for BalancerSettings {

@@ -8,13 +8,13 @@ use asterism_functions::ipfix::Export;
 use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::export::{export, export_protocol};
-use crate::functions::described::{
+use crate::described::{
     CHOICE, DROP, Description, LISTED, REPLICATED, Together, UNSUMMED, absent, capacity,
     check_whole_seconds, count, delay, kept_here, objects, placement, release,
 };
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, changeable};
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice};
+use crate::settings::{FunctionSettings, changeable};
 use asterism_notation::value::show_duration;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::Kind;
@@ -226,14 +226,12 @@ fn config(settings: &MonitorSettings) -> MonitorConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Function;
     use crate::Settings;
-    use crate::{Config, Function};
 
     fn read(fields: &str) -> (MonitorSettings, Function) {
-        let (config, report) = Config::read("test.toml", &format!("[function.monitor]\n{fields}"));
-        let function = config
-            .unwrap_or_else(|| panic!("{}", report.render(false)))
-            .function;
+        let (function, report) = Function::alone(&format!("[function.monitor]\n{fields}"));
+        let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
         let Settings::Monitor(settings) = function.settings.clone() else {
             panic!("a monitor")
         };

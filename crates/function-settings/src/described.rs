@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 
-use crate::release::{ACKED, AT_ONCE};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::Absent;
 use asterism_toml_schema::kind::{Kind, Word};
@@ -92,6 +91,17 @@ pub(crate) const TCP: Word = Word {
 pub(crate) const UDP: Word = Word {
     word: "udp",
     meaning: "UDP.",
+};
+
+/// The word of `release` by which packets leave when other hosts have what they depend on.
+pub const ACKED: Word = Word {
+    word: "acked",
+    meaning: "Packets that changed or read state which too few other hosts have leave when enough hosts have it.",
+};
+/// The word of `release` by which packets leave at once.
+pub const AT_ONCE: Word = Word {
+    word: "at-once",
+    meaning: "Packets leave at once; the newest connections are lost with a host that dies.",
 };
 
 keys! {
@@ -354,7 +364,7 @@ macro_rules! times {
                 meaning: $about,
                 fields: {
                     $($field: ::core::time::Duration =
-                        $crate::functions::seconds($least, $default, $meaning)),*
+                        $crate::seconds($least, $default, $meaning)),*
                 },
             };
         }
@@ -382,7 +392,7 @@ pub(super) use times;
 /// name of each for the code that reads its capacity. After `@router` the list goes on with the objects of a router between two links.
 macro_rules! objects {
     (@router $function:literal: $($own:tt)*) => {
-        $crate::functions::described::objects! {
+        $crate::described::objects! {
             $function:
             $($own)*
             fragments: Table = "Fragmented datagrams in transit: later fragments carry no ports.",
@@ -395,10 +405,10 @@ macro_rules! objects {
     };
     ($function:literal: $($name:ident: $kind:ident = $meaning:expr, [$($field:expr),*];)*) => {
         /// The state objects, by the names that the function gives them.
-        const OBJECTS: &[$crate::functions::DescribedObject] = &[$(
-            $crate::functions::DescribedObject {
+        const OBJECTS: &[$crate::DescribedObject] = &[$(
+            $crate::DescribedObject {
                 name: OBJECT.$name,
-                kind: $crate::functions::ObjectKind::$kind,
+                kind: $crate::ObjectKind::$kind,
                 section: &::asterism_toml_schema::section::Section {
                     path: concat!("function.", $function, ".state.", stringify!($name)),
                     meaning: $meaning,

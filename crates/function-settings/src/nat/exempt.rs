@@ -8,7 +8,7 @@ use asterism_functions::nat::{self, NatExemption};
 
 use super::fields::SETTINGS;
 use super::networks;
-use crate::functions::described::{TCP, UDP};
+use crate::described::{TCP, UDP};
 use asterism_notation::network::{Ports, Prefix};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, Word};

@@ -6,9 +6,9 @@ use core::time::Duration;
 use asterism_state::{Absence, Home, ObjectSettings};
 use toml::de::{DeTable, DeValue};
 
-use super::functions::{CHOICE, DescribedObject, Description, ObjectKind};
+use super::described::{ACKED, AT_ONCE};
 use super::promises;
-use super::release::{ACKED, AT_ONCE};
+use super::{CHOICE, DescribedObject, Description, ObjectKind};
 use asterism_notation::suggestion;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::Absent;

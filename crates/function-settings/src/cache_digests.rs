@@ -8,13 +8,13 @@ use asterism_functions::cache_digests::{
     Cache, CacheDigests, CacheDigestsConfig, REPORTED_BITS_PER_ENTRY, Source,
 };
 
-use crate::functions::described::{
+use crate::described::{
     Description, LARGE, REPLICATED, Together, capacity, check_whole_seconds, count, delay,
     kept_here, objects, placement, seconds,
 };
-use crate::functions::error::FunctionError;
-use crate::functions::settings::FunctionSettings;
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice};
+use crate::settings::FunctionSettings;
 use asterism_notation::value::show_duration;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, NamedValues};
@@ -291,15 +291,15 @@ impl FunctionSettings for CacheDigestsSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Function;
     use crate::Settings;
-    use crate::{Config, Function};
 
     const CACHES: &str = "caches.a = { address = \"10.0.0.1\" }\ncaches.b = { address = \"10.0.0.2\", icp = 0, reports = 1_000 }\nreports = \"192.0.2.9:5140\"\n";
 
     fn read(fields: &str) -> Result<(CacheDigestsSettings, Function), String> {
         let text = format!("[function.cache-digests]\n{fields}");
-        let (config, report) = Config::read("test.toml", &text);
-        let function = config.ok_or_else(|| report.render(false))?.function;
+        let (function, report) = Function::alone(&text);
+        let function = function.ok_or_else(|| report.render(false))?;
         let Settings::CacheDigests(settings) = function.settings.clone() else {
             panic!("web-cache digests")
         };

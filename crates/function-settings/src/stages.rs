@@ -9,9 +9,9 @@ use asterism_state::OBJECTS_MAX;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::functions::{ChainSettings, Described, Functions, STAGE, StageSettings};
+use super::function::read_settings;
 use super::objects::{ObjectChoice, Sharing};
-use super::{Function, Settings, read_settings};
+use super::{ChainSettings, Described, Function, Functions, STAGE, Settings, StageSettings};
 use asterism_notation::suggestion;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
@@ -70,8 +70,10 @@ pub(super) fn read(
     })
 }
 
-/// A function as the one stage of a chain, past which packets go when they are late at it for so long.
-pub(super) fn passed_by(function: &Function, wait: Duration) -> Function {
+/// A function as the one stage of a chain, past which packets go when they are late at it for so long. Its objects get
+/// the names `STAGE.OBJECT`.
+#[must_use]
+pub fn passed_by(function: &Function, wait: Duration) -> Function {
     let stage = StageSettings {
         name: function.name,
         function: function.name,

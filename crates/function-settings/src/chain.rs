@@ -16,7 +16,7 @@ use asterism_toml_schema::section::{ChosenWord, Default, Setting, section};
 
 section! {
     /// What holds for a stage.
-    pub(crate) static STAGE: StageKeys = {
+    pub static STAGE: StageKeys = {
         path: "stage.NAME",
         meaning: "Settings of a stage of a chain. The top of the file names the stages in the order of packets from inside: chain = [\"port-scan\", \"nat\"]. Packets from outside pass them in reverse. A stage's own settings are in [function.NAME].",
         fields: {
@@ -249,8 +249,8 @@ mod tests {
     use asterism_placement::Time;
 
     use super::*;
-    use crate::Config;
-    use crate::functions::ALL;
+    use crate::ALL;
+    use crate::Function;
 
     /// What a stage of this kind is asked to be made; the rules of a firewall are written apart.
     fn needed(kind: &str) -> &'static str {
@@ -280,7 +280,7 @@ mod tests {
                 .section
                 .fields
                 .iter()
-                .any(|one| one.name == crate::functions::CHOICE.delay.name());
+                .any(|one| one.name == crate::CHOICE.delay.name());
             if may_be_late {
                 let name = object.name;
                 text.push_str(&format!(
@@ -288,20 +288,20 @@ mod tests {
                 ));
             }
         }
-        let (config, mut report) = Config::read("test.toml", &text);
-        let Some(mut config) = config else {
+        let (function, mut report) = Function::alone(&text);
+        let Some(mut function) = function else {
             let said = report.render(false);
             assert!(said.contains("packets cannot go past a stage"), "{said}");
             return None;
         };
         let rules = |_: &std::path::Path| Ok(("rules".to_owned(), "default allow".to_owned()));
-        config.function.settings.read_files(&rules, &mut report);
+        function.settings.read_files(&rules, &mut report);
         assert_eq!(report.errors(), 0, "{}", report.render(false));
-        let Settings::Chain(settings) = &config.function.settings else {
+        let Settings::Chain(settings) = &function.settings else {
             panic!("a chain")
         };
-        let made = settings.function(&config.function.objects).unwrap();
-        Some((made, config.function.objects))
+        let made = settings.function(&function.objects).unwrap();
+        Some((made, function.objects))
     }
 
     /// A connection's first packet, to the balancer's service; or a query to a cache. For those that look at contents, it ends as a

@@ -4,11 +4,11 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use core::time::Duration;
 
 use super::{BalancerMode, BalancerSettings};
-use crate::functions::described::{
+use crate::described::{
     CHOICE, DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, capacity,
     delay, flow_capacity, objects, placement, release, times,
 };
-use crate::functions::nat::fields::{NOT_PROTOCOLS, link};
+use crate::nat::fields::{NOT_PROTOCOLS, link};
 use asterism_toml_schema::kind::{Kind, NamedValues, Word};
 use asterism_toml_schema::section::{
     ChosenWord, Default, Field, List, Section, Setting, Values, section,

@@ -2,10 +2,10 @@
 
 use asterism_functions::pass_through::{self, PassThrough};
 
-use crate::functions::described::{Description, REPLICATED, delay, objects, placement};
-use crate::functions::error::FunctionError;
-use crate::functions::settings::FunctionSettings;
+use crate::described::{Description, REPLICATED, delay, objects, placement};
+use crate::error::FunctionError;
 use crate::objects::ObjectChoice;
+use crate::settings::FunctionSettings;
 use asterism_toml_schema::diagnostic::Report;
 use asterism_toml_schema::kind::Kind;
 use asterism_toml_schema::section::choices;

@@ -10,10 +10,10 @@ use asterism_functions::limiter::{
     From, Limit, Limiter, LimiterConfig, Tenants, TooManyTenants, Unit,
 };
 
-use crate::functions::described::ObjectKind;
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, differing};
+use crate::described::ObjectKind;
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
+use crate::settings::{FunctionSettings, differing};
 use asterism_notation::value::show_count;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::NamedValues;
@@ -436,16 +436,14 @@ fn config(settings: &LimiterSettings) -> Result<LimiterConfig, FunctionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Function;
     use crate::Settings;
-    use crate::{Config, Function};
 
     const SOURCES: &str = "[function.limiter]\nsources = { rate = 1000, burst = 3000 }";
 
     fn read(text: &str) -> (LimiterSettings, Function) {
-        let (config, report) = Config::read("test.toml", text);
-        let function = config
-            .unwrap_or_else(|| panic!("{}", report.render(false)))
-            .function;
+        let (function, report) = Function::alone(text);
+        let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
         let Settings::Limiter(settings) = function.settings.clone() else {
             panic!("a limiter")
         };
@@ -490,16 +488,14 @@ mod tests {
 
     #[test]
     fn approximate_limits_may_be_in_a_store_and_exact_ones_not() {
-        let text = format!(
-            "{SOURCES}\nstate.sources.placement = \"remote\"\n[store]\naddress = \"10.0.0.5:6379\""
-        );
+        let text = format!("{SOURCES}\nstate.sources.placement = \"remote\"");
         let (_, function) = read(&text);
         assert_eq!(function.remote(&["sources", "destinations"]), 0b01);
         let exact = text.replace("limiter]", "limiter]\naccuracy = \"exact\"");
-        let (config, report) = Config::read("test.toml", &exact);
+        let (function, report) = Function::alone(&exact);
         let report = report.render(false);
         let why = "an exact limit cannot live in a store, as `sources` is to";
-        assert!(config.is_none() && report.contains(why), "{report}");
+        assert!(function.is_none() && report.contains(why), "{report}");
     }
 
     const TENANTS: &str = "[function.limiter]

@@ -1,7 +1,7 @@
 //! Choices for the objects of a function that together cannot keep its promises: each is refused with an alternative.
 
-use super::functions::{CHOICE, Description, ObjectKind};
 use super::objects::{Chosen, Placement, Sharing};
+use super::{CHOICE, Description, ObjectKind};
 use asterism_notation::suggestion;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 
@@ -128,7 +128,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::functions::DescribedObject;
+    use crate::DescribedObject;
     use crate::objects::read;
     use asterism_toml_schema::kind::{Kind, Word};
     use asterism_toml_schema::section::{Default, Field, Section};

@@ -3,9 +3,7 @@
 use asterism_function::IpPrefix;
 
 use super::LimiterSettings;
-use crate::functions::described::{
-    CHOICE, Description, REPLICATED, count, delay, objects, placement,
-};
+use crate::described::{CHOICE, Description, REPLICATED, count, delay, objects, placement};
 use asterism_toml_schema::kind::{Kind, NamedValues, Word};
 use asterism_toml_schema::section::{
     ChosenWord, Default, Field, List, Section, Setting, Values, keys, section,
@@ -34,7 +32,7 @@ objects! {
         [placement(REPLICATED), delay()];
 }
 
-pub(in crate::functions) const LIMITER: Description<LimiterSettings> = Description {
+pub(crate) const LIMITER: Description<LimiterSettings> = Description {
     name: "limiter",
     settings: SETTINGS.section(),
     objects: OBJECTS,

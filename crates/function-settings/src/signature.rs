@@ -9,13 +9,13 @@ use asterism_functions::signature::{
     Signature, SignatureConfig, Signatures,
 };
 
-use crate::functions::described::{
+use crate::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
     placement, release,
 };
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, changeable};
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice};
+use crate::settings::{FunctionSettings, changeable};
 use asterism_notation::value::show_duration;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, NamedValues, Word};
@@ -391,16 +391,14 @@ fn config(settings: &SignatureSettings) -> SignatureConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::Function;
     use crate::Settings;
 
     #[test]
     fn what_is_written_is_what_is_looked_for() {
         let text = "[function.signature.signatures.example]\nid = 7\nbytes = \"GET /|7C 0d0a|\"\nports = [80]";
-        let (config, report) = Config::read("test.toml", text);
-        let function = config
-            .unwrap_or_else(|| panic!("{}", report.render(false)))
-            .function;
+        let (function, report) = Function::alone(text);
+        let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
         let Settings::Signature(settings) = &function.settings else {
             panic!()
         };
@@ -420,9 +418,9 @@ mod tests {
         const LIST: &str = "signatures.one = { id = 1, bytes = \"GET /one\" }\n";
         let read = |text: &str| {
             let text = format!("[function.signature]\n{text}");
-            let (config, report) = Config::read("test.toml", &text);
-            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
-            let Settings::Signature(settings) = config.function.settings else {
+            let (function, report) = Function::alone(&text);
+            let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
+            let Settings::Signature(settings) = function.settings else {
                 panic!()
             };
             settings

@@ -5,7 +5,7 @@ use core::net::{Ipv4Addr, SocketAddrV4};
 use asterism_functions::nat;
 
 use super::{Filtering, NatSettings, carrier, exempt};
-use crate::functions::described::{
+use crate::described::{
     DROP, Description, LOCAL, REPLICATED, TCP, Together, UDP, WAIT, absent, allocation, capacity,
     delay, flow_capacity, objects, placement, release, times,
 };

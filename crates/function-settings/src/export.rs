@@ -6,7 +6,7 @@ use asterism_toml_schema::kind::{Kind, Word};
 use asterism_toml_schema::section::{ChosenWord, Default, Setting};
 
 /// The protocol of the export to a collector: a setting beside the collector's address.
-pub(in crate::functions) const fn export_protocol() -> Setting {
+pub(crate) const fn export_protocol() -> Setting {
     Setting {
         kind: Kind::Choice {
             allowed: &[
@@ -27,7 +27,7 @@ pub(in crate::functions) const fn export_protocol() -> Setting {
 }
 
 /// What was chosen of [`export_protocol`].
-pub(in crate::functions) fn export(word: ChosenWord) -> Export {
+pub(crate) fn export(word: ChosenWord) -> Export {
     match word {
         "netflow-v9" => Export::NetFlow9,
         _ => Export::Ipfix,

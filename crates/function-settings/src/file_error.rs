@@ -1,4 +1,4 @@
-//! Why a file of the configuration is not read.
+//! Why a configuration file, or a file that the settings of a function name, is not read.
 
 use asterism_functions::firewall::RULE_FILE_BYTES_MAX;
 

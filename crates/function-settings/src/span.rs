@@ -2,10 +2,10 @@
 
 use asterism_functions::span::{self, Span};
 
-use crate::functions::described::{Description, LOCAL, delay, objects, placement};
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, changeable};
+use crate::described::{Description, LOCAL, delay, objects, placement};
+use crate::error::FunctionError;
 use crate::objects::ObjectChoice;
+use crate::settings::{FunctionSettings, changeable};
 use asterism_toml_schema::diagnostic::Report;
 use asterism_toml_schema::kind::Kind;
 use asterism_toml_schema::section::choices;

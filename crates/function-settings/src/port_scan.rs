@@ -7,13 +7,13 @@ use asterism_functions::port_scan::{
     FloodPolicy, PortScan, PortScanConfig, Response, Thresholds, VolumePolicy,
 };
 
-use crate::functions::described::{
+use crate::described::{
     DROP, Description, REPLICATED, absent, capacity, check_whole_seconds, delay, objects,
     placement, release, seconds,
 };
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, changeable};
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice};
+use crate::settings::{FunctionSettings, changeable};
 use asterism_notation::value::{show_count, show_duration};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, Word};
@@ -473,14 +473,14 @@ fn config(settings: &PortScanSettings) -> PortScanConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::Function;
     use crate::Settings;
 
     fn read(fields: &str) -> PortScanSettings {
         let text = format!("[function.port-scan]\n{fields}");
-        let (config, report) = Config::read("test.toml", &text);
-        let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
-        let Settings::PortScan(settings) = config.function.settings else {
+        let (function, report) = Function::alone(&text);
+        let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
+        let Settings::PortScan(settings) = function.settings else {
             panic!("a detector of port scans")
         };
         settings
@@ -534,8 +534,8 @@ mod tests {
         let shown: Vec<_> = settings.exempt.iter().map(ToString::to_string).collect();
         assert_eq!(shown.len(), 4);
         let text = "[function.port-scan]\nexempt = [\"::ffff:10.0.0.0/104\", \"10.0.0.1/8\"]";
-        let (config, report) = Config::read("test.toml", text);
-        assert!(config.is_none());
+        let (function, report) = Function::alone(text);
+        assert!(function.is_none());
         let said = report.render(false);
         assert!(said.contains("10.0.0.0/8"), "{said}");
     }

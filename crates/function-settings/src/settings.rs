@@ -6,8 +6,8 @@ use std::path::Path;
 use asterism_function::NetworkFunction;
 
 use crate::direction::{Direction, FirstSpeaker};
+use crate::error::FunctionError;
 use crate::file_error::FileError;
-use crate::functions::error::FunctionError;
 use crate::objects::{ObjectChoice, Sharing};
 use asterism_toml_schema::diagnostic::Report;
 use asterism_toml_schema::section::Values;
@@ -34,7 +34,7 @@ macro_rules! changeable {
                 ..self.clone()
             };
             (with_wanted == *wanted).then(|| {
-                $crate::functions::settings::differing([
+                $crate::settings::differing([
                     $(($section.$key.name(), self.$field != wanted.$field),)*
                 ])
             })

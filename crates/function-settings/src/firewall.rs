@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use asterism_function::Tick;
 use asterism_functions::firewall::{Firewall, FirewallConfig, IdleTimes, Rules, read_rules};
 
-use crate::functions::described::{
+use crate::described::{
     DROP, Description, LOCAL, REPLICATED, Together, absent, capacity, check_whole_seconds, delay,
     flow_capacity, objects, placement, release, times,
 };
-use crate::functions::error::FunctionError;
-use crate::functions::settings::{FunctionSettings, ReadFile, differing};
+use crate::error::FunctionError;
 use crate::objects::{self, ObjectChoice, Placement, Sharing};
+use crate::settings::{FunctionSettings, ReadFile, differing};
 use asterism_notation::value::show_count;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::{Kind, Word};
@@ -401,16 +401,14 @@ fn config(settings: &FirewallSettings) -> Result<FirewallConfig, FunctionError> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::Function;
     use crate::Settings;
 
     #[test]
     fn a_firewall_is_made_of_its_rules_and_of_nothing_without_them() {
         let text = "[function.firewall]\nrules = \"none.rules\"";
-        let (config, report) = Config::read("test.toml", text);
-        let function = config
-            .unwrap_or_else(|| panic!("{}", report.render(false)))
-            .function;
+        let (function, report) = Function::alone(text);
+        let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
         let Settings::Firewall(mut settings) = function.settings else {
             panic!()
         };
@@ -426,19 +424,23 @@ mod tests {
 
     #[test]
     fn a_packet_waits_for_other_instances_only_where_there_are_some() {
-        let settle = |rest: &str| {
-            let text = format!("{rest}\n[function.firewall]\nrules = \"none.rules\"");
-            let (config, report) = Config::read("test.toml", &text);
-            let config = config.unwrap_or_else(|| panic!("{}", report.render(false)));
-            match config.function.settings {
+        let settle = |members, instances| {
+            let sharing = Sharing {
+                members,
+                instances,
+                is_acked: false,
+            };
+            let text = "[function.firewall]\nrules = \"none.rules\"";
+            let (function, report) = Function::shared(text, sharing);
+            let function = function.unwrap_or_else(|| panic!("{}", report.render(false)));
+            match function.settings {
                 Settings::Firewall(settings) => settings.settle,
                 _ => panic!("a firewall"),
             }
         };
         let wait = Duration::from_millis(20);
-        assert_eq!(settle(""), Duration::ZERO);
-        assert_eq!(settle("[cluster]\nmembers = [\"a\"]"), Duration::ZERO);
-        assert_eq!(settle("[cluster]\nmembers = [\"a\", \"b\"]"), wait);
-        assert_eq!(settle("[host]\ninstances = 2"), wait);
+        assert_eq!(settle(1, 1), Duration::ZERO);
+        assert_eq!(settle(2, 1), wait);
+        assert_eq!(settle(1, 2), wait);
     }
 }
