@@ -6,6 +6,7 @@
 pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("AcceptedIgnored", 5),
     ("AcknowledgesUnapplied", 0),
+    ("AddedBeforeExec", 19),
     ("AdmittedAtOnce", 20),
     ("AnnouncedNotAdded", 8),
     ("AnnouncedUnderOwnStamp", 1659),
@@ -123,6 +124,7 @@ pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("ReassignedUnreleased", 428),
     ("RecordDroppedWhenFull", 8),
     ("RecoveryNotWritten", 10),
+    ("RefusedAdditionShipped", 19),
     ("RefusedCallCounted", 4),
     ("RefusedEmissionLeaves", 0),
     ("RefusedGrantSpent", 0),
