@@ -254,7 +254,8 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
         let status = ask(&api, &["status", "--host", "b"]);
         let mut ports = status["instances"][0]["ports"].as_array().unwrap().iter();
         ports.any(|port| port["received_packets"].as_u64() > Some(0))
-    });
+    })
+    .unwrap();
     let moved = ask(&api, &["move", "--bucket", "17", "--to", "b"]);
     assert_eq!(moved["detail"], "new flows of bucket 17 go to b");
     assert_eq!(
