@@ -1,7 +1,7 @@
 //! Objects of network functions in a store that speaks the protocol of Redis: what an instance reads there, and how it commits.
 //!
 //! Above the engine, of which this is a store ([`asterism_engine::Store`]). `client.rs` is sans I/O: it writes commands and takes replies.
-//! `connection.rs` has the connections to a store, `network.rs` where they come from, `login.rs` what each begins with, `primary.rs` to which of its servers they go,
+//! `connection.rs` has the connections to a store, `network.rs` where they come from, `login.rs` and `password.rs` what each begins with, `primary.rs` to which of its servers they go,
 //! and `link.rs` joins all to an instance; `statistics.rs` is what other threads see of that. `keys.rs` says under which keys what is kept,
 //! `cache.rs` keeps answers, `filter.rs` knows which keys there are not, and `listing.rs` shows people what is there.
 //!
@@ -34,6 +34,7 @@ mod loaded;
 mod login;
 pub mod mutant;
 mod network;
+mod password;
 mod primary;
 mod reads;
 mod sharded;
@@ -48,8 +49,9 @@ pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
 pub use document::{CacheDocument, FilterDocument, ShardDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
 pub use listing::{Listed, Listing, StoreListing};
-pub use login::{Greeting, Login, Password};
+pub use login::{Greeting, Login};
 pub use network::{Network, Sockets};
+pub use password::Password;
 pub use sharded::{ShardStore, ShardedStore};
 pub use shards::{SHARDS_MAX, Shard, Shards};
 pub use statistics::{AwayReason, StoreSnapshot, StoreStatistics};

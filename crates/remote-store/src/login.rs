@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use asterism_resp::{CommandWriter, Scanner, Value};
 
+use crate::password::Password;
 use crate::primary::{Notice, is_primary};
 use crate::statistics::AwayReason;
 
@@ -19,34 +19,6 @@ const REPLY_BYTES_MAX: usize = 4_096;
 const READ_BYTES: usize = 1 << 16;
 /// Times that members of a cluster may send on to another one while a connection is made.
 const REDIRECTIONS_MAX: u32 = 4;
-
-/// A password that may become another one. Clones share it: each connection shows the one that is in force when it is made.
-#[derive(Clone)]
-pub struct Password(Arc<Mutex<String>>);
-
-impl core::fmt::Debug for Password {
-    fn fmt(&self, formatter: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        formatter.write_str("Password(hidden)")
-    }
-}
-
-impl Password {
-    /// This one.
-    #[must_use]
-    pub fn new(password: String) -> Self {
-        Self(Arc::new(Mutex::new(password)))
-    }
-
-    /// From now on this one. Connections that are open stay so, as far as the store has them stay.
-    pub fn set(&self, password: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = password;
-    }
-
-    fn in_force(&self) -> String {
-        let password = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        password.clone()
-    }
-}
 
 /// As what a connection logs in.
 #[derive(Clone)]

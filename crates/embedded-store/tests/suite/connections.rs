@@ -212,7 +212,8 @@ fn a_password_that_is_taken_back_ends_the_connections_that_showed_it() {
             after = Some(stream);
             reply == *b"+OK\r\n"
         },
-    );
+    )
+    .unwrap();
     goes_on(&mut before);
     // A transaction that was begun is not made.
     before.write_all(&command("multi")).unwrap();

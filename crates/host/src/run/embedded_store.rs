@@ -71,7 +71,7 @@ fn clients_max() -> usize {
     if files.current.is_some_and(|current| current < enough) {
         files.current = Some(files.maximum.map_or(enough, |maximum| maximum.min(enough)));
         // Without them there are fewer connections.
-        let _ = setrlimit(Resource::Nofile, files.clone());
+        let _ = setrlimit(Resource::Nofile, files);
         files = getrlimit(Resource::Nofile);
     }
     let files = files.current.unwrap_or(enough);
