@@ -11,7 +11,7 @@ pub(crate) use super::host::HOST;
 pub(crate) use super::orchestrator::ORCHESTRATOR;
 pub(crate) use super::port::PORTS;
 use super::release::HOLD;
-use super::store_fields::STORE;
+use super::store::fields::STORE;
 use super::tenants::TENANT;
 use asterism_function_settings::{ACKED, AT_ONCE, Described, Functions, STAGE};
 use asterism_notation::value;

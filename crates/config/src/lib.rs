@@ -1,6 +1,6 @@
 //! The configuration: one TOML file, read with every mistake at once.
 //!
-//! `fields.rs`, `host.rs`, `port.rs`, `store_fields.rs` and `orchestrator.rs` declare the tables and fields of hosts, the cluster, stores
+//! `fields.rs`, `host.rs`, `port.rs`, `store/fields.rs` and `orchestrator.rs` declare the tables and fields of hosts, the cluster, stores
 //! and orchestrators; those of network functions are in `asterism-function-settings`. `asterism-toml-schema` reads a table by its
 //! declaration and shows mistakes; `cluster.rs`, `store.rs` and `combinations.rs` find contradictions. [`Config::read`] takes text and
 //! opens no file: `files.rs` and `asterism-key-file` do. Read first: [`Config::read`].
@@ -22,11 +22,6 @@ mod port;
 mod purpose;
 mod release;
 mod store;
-mod store_bypass;
-mod store_cache;
-mod store_embedded;
-mod store_fields;
-mod store_shards;
 mod tenants;
 
 pub use ack::StoreAck;
@@ -50,9 +45,9 @@ pub use orchestrator::{
 pub use port::{NAMES as PORT_NAMES, Port, PortKind, PortMode, SPAN as SPAN_PORT};
 pub use purpose::Purpose;
 pub use store::Store;
-pub use store_cache::StoreCache;
-pub use store_embedded::{EmbeddedStore, StoreSync};
-pub use store_shards::{StoreShard, StoreShards};
+pub use store::cache::StoreCache;
+pub use store::embedded::{EmbeddedStore, StoreSync};
+pub use store::shards::{StoreShard, StoreShards};
 pub use tenants::{TENANTS_MAX, Tenant};
 
 use core::ops::Range;

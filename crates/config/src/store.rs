@@ -1,5 +1,11 @@
 //! The store of objects with the placement `remote`: the table `[store]`, and what the placement needs of the rest of the file.
 
+mod bypass;
+pub(crate) mod cache;
+pub(crate) mod embedded;
+pub(crate) mod fields;
+pub(crate) mod shards;
+
 use core::net::SocketAddr;
 use core::ops::Range;
 use core::time::Duration;
@@ -11,17 +17,16 @@ use toml::de::{DeTable, DeValue};
 use super::Purpose;
 use super::ack::StoreAck;
 use super::cluster::Cluster;
-use super::store_bypass;
-use super::store_cache::{self, StoreCache};
-use super::store_embedded::{self, EmbeddedStore, Hosts};
-use super::store_fields::STORE;
-use super::store_shards::{self, StoreShard, StoreShards, addresses};
 use asterism_function_settings::{
     Function, ObjectChoice, ObjectKind, Placement, Settings, Sharing,
 };
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;
+use cache::StoreCache;
+use embedded::{EmbeddedStore, Hosts};
+use fields::STORE;
+use shards::{StoreShard, StoreShards, addresses};
 
 /// Entries of objects in the store, together, that a filter is made for at most. It takes eight bytes an entry.
 const FILTERED_MAX: u64 = 1 << 24;
@@ -37,7 +42,7 @@ pub struct Store {
     pub embedded: Option<EmbeddedStore>,
     /// The user as which instances log in; `None`: the store's default user.
     pub user: Option<String>,
-    /// The file with the password; `None`: instances do not log in.
+    /// The file with the password; `None`: instances do not log in, or to the embedded store by the cluster's keys.
     pub password: Option<PathBuf>,
     /// Connections of each instance that commit, at most; one more reads.
     pub connections: usize,
@@ -168,7 +173,7 @@ pub(super) fn read(
             false => keep_here(function),
         }
     } else if let Some(values) = values {
-        store_bypass::read(document, &values, function, report)?;
+        bypass::read(document, &values, function, report)?;
     }
     (report.errors() == before).then_some(store)
 }
@@ -246,7 +251,7 @@ fn read_table(
         );
         return None;
     }
-    let shards = store_shards::read(&values, report)?;
+    let shards = shards::read(&values, report)?;
     let is_named = shards.is_some() || values.get(STORE.address).is_some();
     if is_named && values.place(STORE.embedded).is_some() {
         let error = Diagnostic::error(
@@ -266,7 +271,7 @@ fn read_table(
                 addresses: &cluster.addresses,
                 is_open: cluster.is_open,
             };
-            let placed = store_embedded::read(&values, (&hosts, purpose), place, report)?;
+            let placed = embedded::read(&values, (&hosts, purpose), place, report)?;
             (placed.addresses, placed.shards, Some(placed.embedded))
         }
     };
@@ -310,7 +315,7 @@ fn read_table(
         name: name?,
         ack: values.get(STORE.ack)?,
         timeout: values.get(STORE.timeout)?,
-        cache: store_cache::read(document, &values, report)?,
+        cache: cache::read(document, &values, report)?,
     };
     Some((store, values))
 }

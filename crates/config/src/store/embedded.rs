@@ -4,10 +4,10 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::Range;
 use std::path::PathBuf;
 
-use super::Purpose;
-use super::ack::StoreAck;
-use super::store_fields::{EMBEDDED, STORE};
-use super::store_shards::{StoreShard, StoreShards};
+use super::fields::{EMBEDDED, STORE};
+use super::shards::{StoreShard, StoreShards};
+use crate::Purpose;
+use crate::ack::StoreAck;
 use asterism_notation::suggestion;
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::choices;

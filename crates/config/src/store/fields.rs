@@ -3,8 +3,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use super::ack::StoreAck;
-use super::store_embedded::StoreSync;
+use super::embedded::StoreSync;
+use crate::ack::StoreAck;
 use asterism_toml_schema::kind::{Kind, NamedValues, Word};
 use asterism_toml_schema::section::{ChosenWord, Default, List, Setting, Values, section};
 
@@ -55,7 +55,7 @@ section! {
             },
             password_file: String = Setting {
                 kind: Kind::File,
-                default: Default::Unset("no login"),
+                default: Default::Unset("no login; to the embedded store by the cluster's keys"),
                 meaning: "The file with the password, on one line. Its mode must be 0600.",
             },
             connections: u64 = Setting {

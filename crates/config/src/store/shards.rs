@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use super::store_fields::{SHARD, STORE};
+use super::fields::{SHARD, STORE};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::kind::NamedValues;
 use asterism_toml_schema::section::{Key, List, Values};

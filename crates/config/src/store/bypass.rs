@@ -3,7 +3,7 @@
 use asterism_function::chain::OnFailure;
 use toml::de::DeTable;
 
-use super::store_fields::{BYPASS, SERVE_KNOWN, STORE};
+use super::fields::{BYPASS, SERVE_KNOWN, STORE};
 use asterism_function_settings::{
     Function, ObjectChoice, Placement, STAGE, Settings, StageSettings, passed_by,
 };

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use super::store_fields::{CACHE, SERVE_KNOWN, STORE};
+use super::fields::{CACHE, SERVE_KNOWN, STORE};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;
