@@ -201,12 +201,22 @@ impl Redis {
     /// It is no replica.
     #[must_use]
     pub fn received(&self) -> u64 {
+        self.offset("slave_repl_offset:").expect("it is a replica")
+    }
+
+    /// How much a primary has written, as its replicas count what they received.
+    ///
+    /// # Panics
+    /// It does not answer.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.offset("master_repl_offset:").expect("it has one")
+    }
+
+    fn offset(&self, name: &str) -> Option<u64> {
         let info = self.must(&["INFO", "replication"]);
-        let offset = info.lines().find_map(|line| {
-            let offset = line.strip_prefix("slave_repl_offset:")?;
-            offset.trim().parse().ok()
-        });
-        offset.expect("the offset of a replica")
+        let mut lines = info.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     /// Has it do nothing, until it goes on.

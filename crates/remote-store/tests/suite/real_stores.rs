@@ -20,7 +20,7 @@ use crate::over_wires::config;
 use crate::stores::{Embedded, Kind, LAYOUT, Stores, any_port, on};
 use crate::tills::{Tills, judge, packet, settings};
 use crate::world::SEED;
-use asterism_lab::outside;
+use asterism_lab::{outside, wait_until};
 
 /// Packets are now and then in each other's way.
 const TILLS: Tills = Tills(99);
@@ -165,8 +165,12 @@ fn a_primary_is_demoted_and_nothing_that_was_acknowledged_is_lost() {
             let Stores::Replicated(all) = stores else {
                 return;
             };
-            // With a single replica all that was acknowledged is there, and nothing of what the primary takes from now on.
+            // With a single replica all that was acknowledged is there, as soon as it has what the other one alone may have acknowledged; and
+            // nothing of what the primary takes from then on.
             all[2].kill();
+            let written = all[0].written();
+            let has_it = || all[1].received() >= written;
+            wait_until("the replica to have it", ENDS_WITHIN, has_it).unwrap();
             all[1].cut_off();
             std::thread::sleep(Duration::from_millis(300));
             all[1].promote();
