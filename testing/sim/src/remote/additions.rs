@@ -15,7 +15,7 @@ type Sum = (u8, u32, Vec<u8>);
 /// What a transaction adds to sums.
 pub(super) type Additions = Vec<(Sum, i64)>;
 
-/// What a transaction of a packet that writes adds: to the sum of its account one, and of its client's budget no more than that.
+/// What a transaction adds: to the sum of one account one at most, and to what was spent of one budget as much.
 ///
 /// # Errors
 /// It adds something else.

@@ -36,6 +36,7 @@ fn what_shows_it_is_there() {
         "block-assignment",
         "state-mutants",
         "engine",
+        "remote-store",
         "tracking",
         "translation",
         "balancing",
