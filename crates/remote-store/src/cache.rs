@@ -176,6 +176,11 @@ impl Cache {
         self.hand = 0;
     }
 
+    /// Whether it gives anything out while the store is away.
+    pub(crate) fn serves_away(&self) -> bool {
+        !self.config.staleness_away.is_zero()
+    }
+
     /// Whether all that is here is so now, or was so within the staleness.
     pub(crate) fn is_fresh(&self, now_us: u64) -> bool {
         let staleness = match self.is_connected {

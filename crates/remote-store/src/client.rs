@@ -16,7 +16,9 @@ use crate::filter::{Filter, Rooms};
 use crate::keys::Keys;
 use crate::loaded::Outdated;
 use crate::reads::{Answered, Reads, any_answer, room_answer};
+use crate::refusals::Refusals;
 use crate::shards::Shard;
+use crate::statistics::AwayReason;
 use crate::steps::{Replicas, Replied, Try};
 use crate::sums::{FOR_PEOPLE_MAX, KeptSums};
 use crate::workbench::{NOTHING, Workbench};
@@ -134,7 +136,7 @@ pub struct ClientTally {
 pub(crate) const READS: usize = 0;
 /// Connections that commit however little there is to be committed.
 const PIPES_LEAST: usize = 2;
-/// Microseconds after which a further one is closed that had nothing to do.
+/// Microseconds after which a further one is closed that had nothing to do, and for which none is made after one that could not be.
 const PIPE_QUIET_US: u64 = 10_000_000;
 /// Answers whose memory is used again, at most.
 const SPARE_MAX: usize = 256;
@@ -151,6 +153,9 @@ pub struct Client<F: NetworkFunction, A> {
     /// How many of them are to have connections, by the load; and when the last one had something to do.
     pipes_wanted: usize,
     pipe_used_us: u64,
+    /// None is made further before this time.
+    pipes_from_us: u64,
+    refusals: Refusals,
     waiting: VecDeque<Named<A>>,
     /// What replies have to be sent by each connection.
     to_send: Vec<Vec<u8>>,
@@ -210,6 +215,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             waiting: VecDeque::new(),
             pipes_wanted: config.commit_pipes.clamp(1, PIPES_LEAST),
             pipe_used_us: 0,
+            pipes_from_us: 0,
+            refusals: Refusals::default(),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
             entry_counts: BTreeMap::new(),
@@ -238,6 +245,15 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         self.commits.iter().any(|pipe| pipe.lacks_replica(now_us))
     }
 
+    /// Why the store refuses all that is written, though it answers, if it does so for long enough.
+    pub fn why_refused(&self, now_us: u64) -> Option<AwayReason> {
+        self.refusals.why(now_us)
+    }
+    /// Whether it has done so by this connection for longer than this.
+    pub fn is_refused_for(&self, connection: usize, now_us: u64, us: u64) -> bool {
+        connection != READS && self.commits[connection - 1].is_refused_for(now_us, us)
+    }
+
     /// The tries to commit that are under way.
     pub fn tries(&self) -> impl Iterator<Item = Try<'_, A>> {
         self.commits.iter().filter_map(Try::of)
@@ -250,6 +266,18 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
     /// Whether it needs this connection, by the load.
     pub fn wants(&self, connection: usize) -> bool {
         connection <= self.pipes_wanted
+    }
+    /// Whether it cannot do without it, however little there is to be done.
+    pub fn needs(&self, connection: usize) -> bool {
+        connection <= self.pipes_wanted.min(PIPES_LEAST)
+    }
+    /// A connection could not be made. One that the load alone asks for is done without for a while: the store may have no more to give.
+    pub fn not_made(&mut self, connection: usize, now_us: u64) {
+        let is_last = connection == self.pipes_wanted && !self.needs(connection);
+        if is_last && !self.commits[connection - 1].is_waiting() {
+            self.pipes_wanted -= 1;
+            self.pipes_from_us = now_us + PIPE_QUIET_US;
+        }
     }
     /// What it counted.
     pub fn tally(&self) -> ClientTally {
@@ -364,7 +392,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             let decision = ClientEvent::Decision { name, is_committed };
             return self.events.push_back(decision);
         }
-        if !self.reads_connected && self.goes_without_store(transaction, now_us) {
+        let is_away = !self.reads_connected || self.refusals.why(now_us).is_some();
+        if is_away && self.goes_without_store(transaction, now_us) {
             self.forget(name);
             self.tally.decided_away += 1;
             let is_committed = true;
@@ -377,13 +406,16 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             self.waiting.push_back((name, transaction.clone()));
         }
     }
-    /// Whether a transaction reads what is kept, and writes no more than that it is in use. While the store is away that goes without it:
-    /// should it have taken the transaction all the same, it hears of a use twice.
+    /// Whether a transaction reads what is kept, and writes no more than that it is in use. While the store is away, or takes nothing, that goes
+    /// without it: should it have taken the transaction all the same, it hears of a use twice.
     fn goes_without_store(&mut self, transaction: &Transaction, now_us: u64) -> bool {
         let (Some(cache), key) = (&mut self.cache, &mut self.key) else {
             return false;
         };
         let (keys, now, bench) = (&self.keys, (now_us, self.tick), &self.bench);
+        if !cache.serves_away() {
+            return false;
+        }
         let are_kept = transaction.reads().all(|(query, depends)| {
             key.clear();
             keys.append_read(&query, key);
@@ -457,7 +489,8 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         let (wanted, further) = self.commits.split_at(self.pipes_wanted);
         let is_much = self.waiting.len() >= TOGETHER_MAX;
         let last = wanted.last().filter(|_| wanted.len() > PIPES_LEAST);
-        if is_much && !further.is_empty() && wanted.iter().all(CommitPipe::is_busy) {
+        let may_grow = !further.is_empty() && now_us >= self.pipes_from_us;
+        if is_much && may_grow && wanted.iter().all(CommitPipe::is_busy) {
             self.pipes_wanted += 1;
             self.pipe_used_us = now_us;
         } else if last.is_some_and(CommitPipe::is_free)
@@ -538,6 +571,9 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
                 let pipe = &mut self.commits[pipe - 1];
                 tally.torn += u64::from(pipe.step.is_torn_by(value));
                 let replied = pipe.reply(value, now_us, (&self.keys, bench), out, &mut decided);
+                if let Some(taken) = pipe.take_taken() {
+                    self.refusals.note(taken, now_us);
+                }
                 tally.ends_committed += pipe.take_ended();
                 tally.additions_expired += pipe.take_expired();
                 let outdated = pipe.take_outdated();

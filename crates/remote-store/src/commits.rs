@@ -10,11 +10,13 @@
 //! A connection may end before the reply to `EXEC` is here. So each try also sets the pipe's own key to its number, and each load begins with
 //! that key, which is watched: a try that was made is found, and one that is still on its way can no longer be made once another is.
 
+mod loading;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use asterism_function::NetworkFunction;
 use asterism_resp::{CommandWriter, Value};
-use asterism_state::{LANE_ANY, LANE_ROOM, Tick, Transaction};
+use asterism_state::{Tick, Transaction};
 
 use crate::decisions::{make, still_holds};
 use crate::ends::{self, Claim, Ends};
@@ -22,9 +24,10 @@ use crate::keys::Keys;
 use crate::loaded::{Changes, Loaded, Outdated, write_sums};
 use crate::mutant::{self, Mutant};
 use crate::primary::is_primary;
-use crate::reads::count_entries;
+use crate::refusals::refusal_reason;
+use crate::statistics::AwayReason;
 use crate::steps::{Decided, Outcome, Replicas, Replied, Step, is_acknowledged, note_try, wait};
-use crate::workbench::{NOTHING, Read, Workbench};
+use crate::workbench::Workbench;
 
 /// Transactions that are committed together, at most.
 pub(crate) const TOGETHER_MAX: usize = 64;
@@ -76,6 +79,9 @@ pub(crate) struct CommitPipe<A> {
     /// Entries that it ends with what is committed now, and that it has ended.
     ending: u64,
     ended: u64,
+    /// What the store said last to what was to be written, until that is asked for; and since when it refuses it by this connection.
+    taken: Option<Result<(), AwayReason>>,
+    refused_here_us: Option<u64>,
     /// Since when no replica has acknowledged what is committed now; and since when by this connection.
     unacknowledged_us: Option<u64>,
     unacknowledged_here_us: Option<u64>,
@@ -107,6 +113,8 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             meets_replica: false,
             made: None,
             replicas: None,
+            taken: None,
+            refused_here_us: None,
             unacknowledged_us: None,
             unacknowledged_here_us: None,
         }
@@ -167,6 +175,26 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         self.transactions.iter().any(|(known, _)| *known == name)
     }
 
+    /// What the store said last to what was to be written, if it did since the last time.
+    pub(crate) fn take_taken(&mut self) -> Option<Result<(), AwayReason>> {
+        self.taken.take()
+    }
+
+    /// Whether the store has refused all that was to be written by this connection, for longer than this.
+    pub(crate) fn is_refused_for(&self, now_us: u64, us: u64) -> bool {
+        let since = self.refused_here_us;
+        since.is_some_and(|since_us| now_us.saturating_sub(since_us) > us)
+    }
+
+    /// Notes what the store said to what was to be written.
+    fn note_taken(&mut self, taken: Result<(), AwayReason>, now_us: u64) {
+        match taken {
+            Ok(()) => self.refused_here_us = None,
+            Err(_) => _ = self.refused_here_us.get_or_insert(now_us),
+        }
+        self.taken = Some(taken);
+    }
+
     /// Keys that are outdated since the last time.
     pub(crate) fn take_outdated(&mut self) -> Outdated {
         core::mem::take(&mut self.outdated)
@@ -186,7 +214,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         // Its entries have ended, or somebody finds them again.
         self.claim = None;
         (self.is_connected, self.meets_replica) = (true, false);
-        self.unacknowledged_here_us = None;
+        (self.unacknowledged_here_us, self.refused_here_us) = (None, None);
         self.step = match self.transactions.is_empty() {
             true => Step::Nothing,
             false => Step::Time(0),
@@ -242,82 +270,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         }
     }
 
-    /// What the transactions read and write.
-    fn load_first<F: NetworkFunction>(
-        &mut self,
-        keys: &Keys,
-        bench: &Workbench<F>,
-        out: &mut Vec<u8>,
-    ) {
-        self.loaded = Loaded::default();
-        (self.rounds, self.made) = (0, None);
-        let loaded = &mut self.loaded;
-        for (_, transaction) in &self.transactions {
-            for (query, _) in transaction.reads() {
-                match query.lane {
-                    _ if query.is_of_sums() || keys.has_sums(query.object) => {}
-                    LANE_ROOM | LANE_ANY => {
-                        let count = loaded.counts.entry(query.object).or_default();
-                        count.decides_any |= query.lane == LANE_ANY;
-                    }
-                    _ => loaded.add(keys, Read::new(&query), false),
-                }
-            }
-            // What is none is refused when it is decided.
-            let _ = bench.each_written(transaction, |object, _, entry| {
-                loaded.counts.entry(object).or_default();
-                for query in entry.reads {
-                    loaded.add(keys, Read::new(query), true);
-                }
-            });
-        }
-        for (object, count) in &mut loaded.counts {
-            count.is_watched = self.few.contains(object);
-        }
-        let counts = self.loaded.counts.keys().copied().collect();
-        self.load(keys, counts, out);
-    }
-
-    /// Loads what is not loaded yet, and these objects' numbers of entries.
-    fn load(&mut self, keys: &Keys, counts: Vec<u8>, out: &mut Vec<u8>) {
-        let is_first = self.rounds == 0;
-        let new = &self.loaded.keys[self.loaded.through..];
-        let watched: Vec<Vec<u8>> = (counts.iter())
-            .filter(|object| self.loaded.counts[object].is_watched)
-            .map(|&object| keys.of_ends(object))
-            .collect();
-        let own = is_first.then_some(&self.own_key);
-        let watches = !mutant::active(Mutant::NothingWatched);
-        let read = new.len() + usize::from(is_first);
-        let mut writer = CommandWriter::new(out);
-        let mut replies = 0;
-        if read + watched.len() > 0 {
-            writer.begin(1 + read + watched.len());
-            writer.argument(b"WATCH");
-            // A key that nobody writes, where nothing is watched.
-            let watched = own.into_iter().chain(new).chain(&watched);
-            watched.for_each(|key| writer.argument(if watches { key } else { b"nothing" }));
-            replies += 1;
-        }
-        if read > 0 {
-            writer.begin(1 + read);
-            writer.argument(b"MGET");
-            own.into_iter()
-                .chain(new)
-                .for_each(|key| writer.argument(key));
-            replies += 1;
-        }
-        for &object in &counts {
-            // Sums are not counted here.
-            count_entries((keys, 0), object, out);
-        }
-        self.step = Step::Loading {
-            replies: replies + counts.len(),
-            counts,
-            is_first,
-        };
-    }
-
     /// The next reply. What is to be sent then goes to `out`, and what was decided to `decided`.
     pub(crate) fn reply<F: NetworkFunction>(
         &mut self,
@@ -328,7 +280,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         decided: &mut impl FnMut(A, bool),
     ) -> Replied {
         match core::mem::replace(&mut self.step, Step::Connection) {
-            Step::Looking(left) if ends::is_refused(value, left) => Replied::Refused,
             Step::Looking(left) => {
                 let ends = self.ends.as_mut();
                 let Some(Ok(claim)) = ends.map(|ends| ends.reply(value, left, now_us)) else {
@@ -338,6 +289,14 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                     1 => Step::Nothing,
                     _ => Step::Looking(left - 1),
                 };
+                if left == ends::REPLIES {
+                    // The word of who looks is a write, each second: it shows when the store takes some again.
+                    let taken = refusal_reason(value).map_or(Ok(()), Err);
+                    self.note_taken(taken, now_us);
+                }
+                if matches!(value, Value::Error(_)) {
+                    return Replied::Refused;
+                }
                 if let Some(claim) = claim {
                     self.begin_number();
                     self.loaded = Loaded::default();
@@ -380,14 +339,14 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
                 }
                 Replied::Well
             }
-            Step::Executing { left, is_refused } if left > 1 => {
-                let is_refused = is_refused || matches!(value, Value::Error(_));
+            Step::Executing { left, refused } if left > 1 => {
+                let refused = refused.or_else(|| refusal_reason(value));
                 let left = left - 1;
-                self.step = Step::Executing { left, is_refused };
+                self.step = Step::Executing { left, refused };
                 Replied::Well
             }
-            Step::Executing { is_refused, .. } => {
-                let Some(outcome) = self.outcome(value, is_refused) else {
+            Step::Executing { refused, .. } => {
+                let Some(outcome) = self.outcome(value, refused) else {
                     return Replied::Nonsense;
                 };
                 if self.replicas.is_some() && self.claim.is_none() {
@@ -421,13 +380,14 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
     }
 
     /// What the reply to `EXEC` says.
-    fn outcome(&self, value: &Value<'_>, is_refused: bool) -> Option<Outcome> {
-        Some(match value {
-            Value::Array(_) => Outcome::Made(self.tries),
-            Value::Null if is_refused => Outcome::Refused,
-            Value::Null if mutant::active(Mutant::CrossedCountsAsMade) => Outcome::Made(self.tries),
-            Value::Null => Outcome::Crossed,
-            Value::Error(_) => Outcome::Refused,
+    fn outcome(&self, value: &Value<'_>, refused: Option<AwayReason>) -> Option<Outcome> {
+        Some(match (value, refused.or_else(|| refusal_reason(value))) {
+            (Value::Array(_), _) => Outcome::Made(self.tries),
+            (Value::Null | Value::Error(_), Some(why)) => Outcome::Refused(why),
+            (Value::Null, None) if mutant::active(Mutant::CrossedCountsAsMade) => {
+                Outcome::Made(self.tries)
+            }
+            (Value::Null, None) => Outcome::Crossed,
             _ => return None,
         })
     }
@@ -456,11 +416,18 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         // Nothing of it was made, unless it was.
         let (pause_us, replied) = match outcome {
             Outcome::Made(tried) => {
+                if self.claim.is_none() {
+                    // A full store takes what frees room.
+                    self.note_taken(Ok(()), now_us);
+                }
                 self.finish(tried, decided);
                 return Replied::Well;
             }
             Outcome::Crossed => (0, Replied::Crossed),
-            Outcome::Refused => (PAUSE_US, Replied::Refused),
+            Outcome::Refused(why) => {
+                self.note_taken(Err(why), now_us);
+                (PAUSE_US, Replied::Refused)
+            }
         };
         if self.claim.take().is_some() {
             let is_crossed = matches!(outcome, Outcome::Crossed);
@@ -507,49 +474,6 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
             wait(replicas, out);
             self.step = Step::Replicating { left: 1, outcome };
         }
-    }
-
-    fn take_answers(&mut self, values: &asterism_resp::Values<'_>, is_first: bool) -> bool {
-        let mut values = *values;
-        let loaded = &mut self.loaded;
-        if values.len() != loaded.keys.len() - loaded.through + usize::from(is_first) {
-            return false;
-        }
-        if is_first {
-            self.made = values.next().and_then(|value| self.made_try(&value));
-        }
-        for (answer, value) in self.loaded.answers[self.loaded.through..]
-            .iter_mut()
-            .zip(values)
-        {
-            answer.clear();
-            answer.extend(value.bytes().unwrap_or(&NOTHING));
-        }
-        self.loaded.through = self.loaded.keys.len();
-        true
-    }
-
-    /// Which try of what is committed now the pipe's key says was made.
-    fn made_try(&self, value: &Value<'_>) -> Option<u32> {
-        if mutant::active(Mutant::MadeTryForgotten) {
-            return None;
-        }
-        let text = core::str::from_utf8(value.bytes()?).ok()?;
-        let (number, made) = text.split_once('.')?;
-        (number.parse() == Ok(self.number)).then(|| made.parse().ok())?
-    }
-
-    fn take_count(&mut self, count: i64, counts: &mut Vec<u8>) -> bool {
-        if counts.is_empty() {
-            return false;
-        }
-        let count = u64::try_from(count).unwrap_or_default();
-        self.loaded
-            .counts
-            .entry(counts.remove(0))
-            .or_default()
-            .entries = count;
-        true
     }
 
     /// Loads what is in the way of what was loaded, or decides.
@@ -646,7 +570,7 @@ impl<A: Copy + PartialEq> CommitPipe<A> {
         }
         self.step = Step::Executing {
             left: commands + 1,
-            is_refused: false,
+            refused: None,
         };
     }
 

@@ -44,6 +44,9 @@ pub(crate) struct Connection<N: Network> {
     /// When a reply was last waited for that has not come, in microseconds.
     asked_us: Option<u64>,
     pause_us: u64,
+    /// The same after a store that refused what was asked, though it had answered; and when the connection was made.
+    refused_pause_us: u64,
+    opened_us: u64,
     /// Differs from one connection to another, so that they do not all come at once.
     salt: u64,
     scanner: Scanner,
@@ -65,6 +68,8 @@ impl<N: Network> Connection<N> {
             asked_us: None,
             standing: Standing::Away(0),
             pause_us: PAUSE_FIRST_US,
+            refused_pause_us: PAUSE_FIRST_US,
+            opened_us: 0,
             salt,
             scanner: Scanner::new(),
             received: Vec::new(),
@@ -114,6 +119,7 @@ impl<N: Network> Connection<N> {
                         (self.filled, self.taken, self.sent) = (0, 0, 0);
                         self.is_answered = false;
                         self.asked_us = None;
+                        self.opened_us = now_us;
                         Ok(Made { address, since })
                     }
                     Err(why) => {
@@ -134,6 +140,15 @@ impl<N: Network> Connection<N> {
         };
         self.close_for(now_us, pause_us);
         self.pause_us = (pause_us * 2).min(PAUSE_MAX_US);
+    }
+
+    /// The same, longer each time until one has lasted: the store answers, and refuses what it is asked.
+    pub(crate) fn close_refused(&mut self, now_us: u64) {
+        if now_us.saturating_sub(self.opened_us) > PAUSE_MAX_US {
+            self.refused_pause_us = PAUSE_FIRST_US;
+        }
+        self.close_for(now_us, self.refused_pause_us);
+        self.refused_pause_us = (self.refused_pause_us * 2).min(PAUSE_MAX_US);
     }
 
     /// Gives the connection up, and makes it again after about so long.

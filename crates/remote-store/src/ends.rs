@@ -119,13 +119,17 @@ impl Ends {
         now_us: u64,
     ) -> Result<Option<Claim>, ()> {
         match (left, value) {
-            (3, Value::Status(_) | Value::Null | Value::Error(_)) => {
-                self.is_full = matches!(value, Value::Error(_));
+            (REPLIES, Value::Status(_) | Value::Null | Value::Error(_)) => {
+                self.is_full = matches!(value, Value::Error(why) if why.starts_with(b"OOM "));
                 Ok(None)
             }
-            (2, _) => {
+            (2, Value::String(_) | Value::Null | Value::Error(_)) => {
                 // A full store gives its word to nobody, and needs ends most.
                 self.is_its_turn = self.is_full || value.bytes() == Some(&self.name);
+                Ok(None)
+            }
+            (1, Value::Error(_)) => {
+                self.due_us = now_us + EACH_US;
                 Ok(None)
             }
             (1, Value::Array(values)) => {
@@ -148,11 +152,6 @@ impl Ends {
             _ => Err(()),
         }
     }
-}
-
-/// Whether a reply, of which so many are left with this one, says that nothing can be ended. A store without room has no word to give, and no more.
-pub(crate) fn is_refused(value: &Value<'_>, left: usize) -> bool {
-    matches!(value, Value::Error(why) if left != REPLIES || !why.starts_with(b"OOM "))
 }
 
 impl Claim {

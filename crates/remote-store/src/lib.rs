@@ -37,6 +37,7 @@ mod network;
 mod password;
 mod primary;
 mod reads;
+mod refusals;
 mod sharded;
 mod shards;
 mod statistics;

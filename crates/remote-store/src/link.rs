@@ -13,7 +13,7 @@ use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 use crate::client::{Client, ClientConfig, ClientEvent, ClientTally, READS};
 use crate::connection::{Connection, Made};
 use crate::keys::Keys;
-use crate::login::{Greeting, Login, Tracks};
+use crate::login::{Greeting, Login, PATIENCE_MIN, Tracks};
 use crate::mutant::{self, Mutant};
 use crate::network::{Network, Sockets};
 use crate::primary::{Found, Notice, Primary};
@@ -75,6 +75,8 @@ impl RemoteConfig {
 enum Lost {
     /// Nothing is known of the server.
     Alone(AwayReason),
+    /// It refuses what is written: another one may be the primary.
+    Refusing(AwayReason),
     /// The server is no primary any more.
     Demoted,
     /// The keys are at this address.
@@ -132,6 +134,7 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
                 layout: config.layout_at(),
                 tracks,
                 waits_for_replica: config.waits_for_replica,
+                patience: config.timeout.max(PATIENCE_MIN),
                 takes_replicas: mutant::active(Mutant::ReplicaTakenForPrimary),
             })
         };
@@ -202,7 +205,10 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             let connection = &mut self.connections[number];
             match connection.connect(&mut self.network, now_us, &self.primary) {
                 Some(Ok(made)) => self.take_connection(number, made, now_us),
-                Some(Err(why)) => self.statistics.note_away(why),
+                Some(Err(why)) => {
+                    self.statistics.note_away(why);
+                    self.client.not_made(number, now_us);
+                }
                 None => {}
             }
             let lost = self.take_replies(number, now_us);
@@ -220,10 +226,10 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         }
     }
 
-    /// Whether all connections that are needed are open.
+    /// Whether all connections that it cannot do without are open.
     fn are_open(&self) -> bool {
         let mut all = self.connections.iter().enumerate();
-        all.all(|(number, one)| one.is_open() || !self.client.wants(number))
+        all.all(|(number, one)| one.is_open() || !self.client.needs(number))
     }
 
     /// A connection was made: it stays with the others, or they follow it.
@@ -291,6 +297,16 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         }
         let is_silent = connection.is_silent(now_us, self.timeout_us);
         lost.or(is_silent.then_some(Lost::Alone(AwayReason::Silent)))
+            .or_else(|| self.refusing(number, now_us))
+    }
+
+    /// Whether another server is to be looked for, since this one refuses what is written: another may have been promoted in its place.
+    fn refusing(&self, number: usize, now_us: u64) -> Option<Lost> {
+        let is_refused = self.client.is_refused_for(number, now_us, self.timeout_us);
+        let why = self.client.why_refused(now_us);
+        let looks = self.primary.has_others() && !mutant::active(Mutant::RefusingStays);
+        let why = why.filter(|_| is_refused && looks);
+        why.map(Lost::Refusing)
     }
 
     /// A connection is lost; and what that says about the others.
@@ -302,10 +318,21 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             Lost::Alone(why) => {
                 self.statistics.note_away(why);
                 self.client.lost(number);
-                self.connections[number].close(now_us);
+                match why {
+                    AwayReason::Refused => self.connections[number].close_refused(now_us),
+                    _ => self.connections[number].close(now_us),
+                }
                 if matches!(why, AwayReason::Silent | AwayReason::NoReplica) {
                     self.primary.leave(from);
                 }
+                return;
+            }
+            Lost::Refusing(why) => {
+                // The others stay: this one comes back unless there is another primary, which they follow then.
+                self.statistics.note_away(why);
+                self.client.lost(number);
+                self.connections[number].close_for(now_us, 0);
+                self.primary.leave(from);
                 return;
             }
             Lost::Demoted => {
@@ -339,7 +366,11 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         if lacks_replica {
             self.statistics.note_away(AwayReason::NoReplica);
         }
-        let is_connected = !lacks_replica && self.are_open();
+        let refused = self.client.why_refused(now_us);
+        refused
+            .into_iter()
+            .for_each(|why| self.statistics.note_away(why));
+        let is_connected = !lacks_replica && refused.is_none() && self.are_open();
         self.statistics.note_connected(is_connected, now_us);
         self.statistics.note_tally(self.client.tally());
         self.statistics

@@ -10,7 +10,7 @@ use asterism_state::{Query, Shown, SumsShown, Tick, each_sum, write_sums};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
-use crate::login::{Greeting, Passed, Tracks, exchange, open_waiting, refusal};
+use crate::login::{Greeting, PATIENCE_MIN, Passed, Tracks, exchange, open_waiting, refusal};
 use crate::statistics::AwayReason;
 use crate::sums::answer_of_all;
 use crate::workbench::{Read as ReadOf, Workbench};
@@ -166,6 +166,7 @@ impl Asker {
             login: config.login.clone(),
             layout: config.layout_at(),
             tracks: Tracks::Nothing,
+            patience: PATIENCE_MIN,
             waits_for_replica: false,
             takes_replicas: false,
         };

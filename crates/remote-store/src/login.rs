@@ -3,16 +3,17 @@
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asterism_resp::{CommandWriter, Scanner, Value};
 
 use crate::password::Password;
 use crate::primary::{Notice, is_primary};
+use crate::refusals::refusal_reason;
 use crate::statistics::AwayReason;
 
-/// How long the other side may take to accept a connection, and for each reply.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a server may take at least until a connection to it is made and greeted.
+pub(crate) const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Bytes of a reply at most: the longest is an error's sentence.
 const REPLY_BYTES_MAX: usize = 4_096;
 /// Bytes read at a time.
@@ -42,6 +43,8 @@ pub struct Greeting {
     /// The key that says how entries are laid out, and what it has to say.
     pub(crate) layout: (Vec<u8>, Vec<u8>),
     pub(crate) tracks: Tracks,
+    /// How long a server may take until all of that is said.
+    pub(crate) patience: Duration,
     /// The user has to be allowed to wait for replicas.
     pub(crate) waits_for_replica: bool,
     /// A replica serves as well as a primary: a planted bug, and else never so.
@@ -111,16 +114,59 @@ pub(crate) fn open_waiting(
     candidates: Vec<SocketAddr>,
     greeting: &Greeting,
 ) -> Result<Opened, AwayReason> {
-    greeting.open(candidates, connect)
+    let connect = |address| Greeted::connect(address, greeting.patience);
+    let (greeted, address) = greeting.open(candidates, connect)?;
+    let is_set = greeted.limit(PATIENCE_MIN).is_ok();
+    let opened = is_set.then_some((greeted.stream, address));
+    opened.ok_or(AwayReason::Unreachable)
 }
 
-fn connect(address: SocketAddr) -> Result<TcpStream, AwayReason> {
-    let stream = TcpStream::connect_timeout(&address, WAIT_MAX);
-    let stream = stream.map_err(|_| AwayReason::Unreachable)?;
-    let is_set = stream.set_nodelay(true).is_ok()
-        && stream.set_read_timeout(Some(WAIT_MAX)).is_ok()
-        && stream.set_write_timeout(Some(WAIT_MAX)).is_ok();
-    is_set.then_some(stream).ok_or(AwayReason::Unreachable)
+/// A connection while it is greeted: all together takes so long at most, however few bytes the other side sends at a time.
+struct Greeted {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Greeted {
+    fn connect(address: SocketAddr, patience: Duration) -> Result<Self, AwayReason> {
+        let until = Instant::now() + patience;
+        let stream = TcpStream::connect_timeout(&address, patience);
+        let stream = stream.map_err(|_| AwayReason::Unreachable)?;
+        let is_set = stream.set_nodelay(true).is_ok();
+        let greeted = is_set.then_some(Self { stream, until });
+        greeted.ok_or(AwayReason::Unreachable)
+    }
+
+    /// How long a read or a write may wait from now on.
+    fn limit(&self, time: Duration) -> std::io::Result<()> {
+        self.stream.set_read_timeout(Some(time))?;
+        self.stream.set_write_timeout(Some(time))
+    }
+
+    /// What is left of its time is all that the next read or write may wait.
+    fn limit_to_rest(&self) -> std::io::Result<()> {
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            rest => self.limit(rest),
+        }
+    }
+}
+
+impl Read for Greeted {
+    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+        self.limit_to_rest()?;
+        self.stream.read(room)
+    }
+}
+
+impl Write for Greeted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.limit_to_rest()?;
+        self.stream.write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 impl Greeting {
@@ -244,17 +290,11 @@ fn track(stream: &mut (impl Read + Write), words: &[&[u8]]) -> Result<(), Passed
 
 /// What a reply says that is not the one expected; an error does by its first word.
 pub(crate) fn refusal(reply: &Value<'_>, address: SocketAddr) -> Passed {
-    let Value::Error(error) = reply else {
-        return AwayReason::NoStore.into();
-    };
-    let word = error.split(|byte| *byte == b' ').next().unwrap_or_default();
-    let why = match (word, Notice::of(reply, address)) {
-        (_, Some(Notice::Moved(to))) => return Passed::Moved(to),
-        (_, Some(Notice::MovedNowhere)) => AwayReason::NoStore,
-        (_, Some(Notice::Replica)) => AwayReason::Replica,
-        (b"NOAUTH" | b"WRONGPASS" | b"NOPERM", None) => AwayReason::Login,
-        (b"WRONGTYPE", None) => AwayReason::Layout,
-        (_, None) => AwayReason::Refused,
+    let why = match Notice::of(reply, address) {
+        Some(Notice::Moved(to)) => return Passed::Moved(to),
+        Some(Notice::MovedNowhere) => AwayReason::NoStore,
+        Some(Notice::Replica) => AwayReason::Replica,
+        None => refusal_reason(reply).unwrap_or(AwayReason::NoStore),
     };
     why.into()
 }

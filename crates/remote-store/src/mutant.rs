@@ -55,6 +55,10 @@ asterism_mutant::planted! {
     OwnWriteNotAdded,
     /// Keys of several lanes are one (an answer to another question).
     LaneNotInKey,
+    /// A store that refuses all that is written counts as one that takes it (a full store that nobody notices).
+    RefusalUnseen,
+    /// A server that refuses all that is written is not left for one that was promoted (a primary that was cut off and keeps its clients).
+    RefusingStays,
     /// A replica serves as well as a primary (reads that are old).
     ReplicaTakenForPrimary,
     /// The keys are at another server, and one connection alone follows them (reads and commits of two histories).

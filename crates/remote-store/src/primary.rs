@@ -32,11 +32,7 @@ pub(crate) enum Notice {
 impl Notice {
     /// What a reply of the server at this address says about it, if it does.
     pub(crate) fn of(value: &Value<'_>, from: SocketAddr) -> Option<Notice> {
-        let Value::Error(text) = value else {
-            return None;
-        };
-        let text = text.strip_prefix(EXEC_REFUSED).unwrap_or(text);
-        let mut words = text.split(|byte| *byte == b' ');
+        let mut words = error_of(value)?.split(|byte| *byte == b' ');
         match words.next()? {
             b"READONLY" | b"MASTERDOWN" | b"UNBLOCKED" => Some(Notice::Replica),
             b"MOVED" => {
@@ -46,6 +42,14 @@ impl Notice {
             _ => None,
         }
     }
+}
+
+/// What an error says; of an error of `EXEC` that of the command that is the reason.
+pub(crate) fn error_of<'a>(value: &Value<'a>) -> Option<&'a [u8]> {
+    let Value::Error(text) = *value else {
+        return None;
+    };
+    Some(text.strip_prefix(EXEC_REFUSED).unwrap_or(text))
 }
 
 /// An address as a member of a cluster writes it: without brackets, and without a host if that is the member's own.
@@ -101,6 +105,11 @@ impl Primary {
         let others = self.addresses.iter().copied();
         let others = others.filter(|address| Some(*address) != self.known);
         self.known.into_iter().chain(others).collect()
+    }
+
+    /// Whether it may be elsewhere.
+    pub(crate) fn has_others(&self) -> bool {
+        self.addresses.len() > 1
     }
 
     /// The number of the last change.

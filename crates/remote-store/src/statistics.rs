@@ -27,15 +27,17 @@ pub enum AwayReason {
     Login,
     /// Its keys of this name were made by a function of another kind or version.
     Layout,
-    /// It takes no writes now: it loads its file, is full, or its cluster is down.
+    /// It takes no writes now: it loads its file, cannot write it, or its cluster is down.
     Refused,
+    /// It is full: it takes no writes.
+    Full,
     /// What answers does not speak the protocol of Redis.
     NoStore,
     /// Of the servers that answer none is a primary.
     Replica,
     /// Members of its cluster send to one another for the keys.
     Moved,
-    /// No replica acknowledges what the primary has.
+    /// No replica acknowledges what the primary has, or it has too few to take any.
     NoReplica,
     /// It does not say what changes of what was read.
     Tracking,
@@ -43,7 +45,7 @@ pub enum AwayReason {
 
 impl AwayReason {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NotTried,
         Self::Unreachable,
         Self::Closed,
@@ -51,6 +53,7 @@ impl AwayReason {
         Self::Login,
         Self::Layout,
         Self::Refused,
+        Self::Full,
         Self::NoStore,
         Self::Replica,
         Self::Moved,
@@ -69,6 +72,7 @@ impl AwayReason {
             Self::Login => "login",
             Self::Layout => "layout",
             Self::Refused => "refused",
+            Self::Full => "full",
             Self::NoStore => "no-store",
             Self::Replica => "replica",
             Self::Moved => "moved",
@@ -94,7 +98,10 @@ impl AwayReason {
                 "give the cluster another `name` in [store], or remove the keys of this one from the store"
             }
             Self::Refused => {
-                "wait until the store has read its file or its cluster is whole; give it more memory if it is full"
+                "wait until the store has read its file or its cluster is whole; look in its log for what it cannot write (MISCONF)"
+            }
+            Self::Full => {
+                "give the store more memory (`maxmemory`; of an embedded one `memory_max`), or let entries end sooner; ends go on, and free room"
             }
             Self::NoStore => "compare the address of [store] with that of the store",
             Self::Tracking => {
@@ -107,7 +114,7 @@ impl AwayReason {
                 "compare what the members of the store's cluster say of its slots (CLUSTER SLOTS)"
             }
             Self::NoReplica => {
-                "start a replica of the primary, or let a second one stand by: `ack` of [store] is \"replica\""
+                "start a replica of the primary, or let a second one stand by: `ack` of [store] is \"replica\", or the store has `min-replicas-to-write`"
             }
         }
     }
@@ -120,7 +127,7 @@ impl AwayReason {
             Self::Closed => 2,
             Self::Silent => 3,
             Self::Replica => 4,
-            Self::Refused | Self::NoReplica => 5,
+            Self::Refused | Self::Full | Self::NoReplica => 5,
             Self::Moved => 6,
             Self::NoStore => 7,
             Self::Tracking => 8,
@@ -182,7 +189,7 @@ impl Default for EntryCounts {
 /// The statistics at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSnapshot {
-    /// All connections of the instance are open, and replicas acknowledge if they are to.
+    /// All connections that the instance needs are open, the store takes what is written, and replicas acknowledge if they are to.
     pub is_connected: bool,
     /// Since when that is so, or not, in microseconds of the instance's clock.
     pub since_us: u64,

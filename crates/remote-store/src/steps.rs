@@ -5,6 +5,7 @@ use asterism_state::Transaction;
 
 use crate::commits::CommitPipe;
 use crate::mutant::{self, Mutant};
+use crate::statistics::AwayReason;
 
 /// What is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub(crate) enum Step {
     /// The replies to so many commands, of which the last one is `EXEC`.
     Executing {
         left: usize,
-        is_refused: bool,
+        /// Why the store refused one of those before.
+        refused: Option<AwayReason>,
     },
     /// The replies to so many commands, of which the last one is `WAIT`. This is what `EXEC` came to.
     Replicating {
@@ -113,7 +115,7 @@ pub(crate) enum Outcome {
     /// The try of this number was made.
     Made(u32),
     Crossed,
-    Refused,
+    Refused(AwayReason),
 }
 
 /// A packet leaves when a replica has its writes.

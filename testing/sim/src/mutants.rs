@@ -212,7 +212,7 @@ const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconf
 
 /// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets read again and again, buckets of time that end, an entry that stays while its shard alone is not heard, a cluster of stores, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 12] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 14] = [
     remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
     remote_store::Mutant::FirstShardKeeps,
@@ -221,6 +221,8 @@ const IN_THE_REMOTE_STORE: [remote_store::Mutant; 12] = [
     remote_store::Mutant::MemberUnchecked,
     remote_store::Mutant::MovedAlone,
     remote_store::Mutant::OneBucketRead,
+    remote_store::Mutant::RefusalUnseen,
+    remote_store::Mutant::RefusingStays,
     remote_store::Mutant::ReplicaNotAwaited,
     remote_store::Mutant::SumsGivenOutForEver,
     remote_store::Mutant::UsedSinceEnded,

@@ -3,106 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use asterism_engine::Instance;
-use asterism_function::PortNumber;
-use asterism_placement::Time;
-use asterism_remote_store::{AwayReason, RemoteConfig, StoreSnapshot, StoreStatistics};
+use asterism_remote_store::AwayReason;
 
-use crate::over_wires::config;
-use crate::real_stores::instance_with;
 use crate::scripted::{Keys, Scripted, keys};
-use crate::tills::{Tills, packet};
-
-/// How long anything may take on a machine that has much else to do.
-const WITHIN: Duration = Duration::from_secs(30);
-
-/// An instance of a store at these addresses.
-struct Used {
-    instance: Instance<Tills>,
-    left: Receiver<Vec<u8>>,
-    statistics: Arc<StoreStatistics>,
-    begun: Instant,
-    sent: u32,
-}
-
-impl Used {
-    fn new(addresses: &[SocketAddr]) -> Self {
-        Self::with(|remote| remote.addresses = addresses.to_vec())
-    }
-
-    fn with(change: impl FnOnce(&mut RemoteConfig)) -> Self {
-        let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        let mut remote = RemoteConfig::new(nowhere, config(0, 1));
-        change(&mut remote);
-        let statistics = Arc::<StoreStatistics>::default();
-        let (instance, left) = instance_with(remote, statistics.clone());
-        Self {
-            instance,
-            left,
-            statistics,
-            begun: Instant::now(),
-            sent: 0,
-        }
-    }
-
-    fn turn(&mut self) {
-        let now = Time::from_micros(1 + self.begun.elapsed().as_micros() as u64);
-        self.instance.turn(now);
-        std::thread::sleep(Duration::from_micros(100));
-    }
-
-    /// Turns until the statistics say so.
-    fn until(&mut self, what: &str, is_so: impl Fn(&StoreSnapshot) -> bool) -> StoreSnapshot {
-        let until = Instant::now() + WITHIN;
-        loop {
-            let seen = self.statistics.snapshot();
-            if is_so(&seen) {
-                return seen;
-            }
-            assert!(Instant::now() < until, "{what}: {seen:?}");
-            self.turn();
-        }
-    }
-
-    /// Turns until all connections go there.
-    fn is_at(&mut self, server: &Scripted, what: &str) -> StoreSnapshot {
-        let expected = Some(server.address);
-        self.until(what, |seen| seen.is_connected && seen.address == expected)
-    }
-
-    /// No connection goes there any more.
-    fn has_left(&mut self, server: &Scripted) {
-        let until = Instant::now() + WITHIN;
-        while server.open() > 0 {
-            assert!(Instant::now() < until, "{} stay behind", server.open());
-            self.turn();
-        }
-    }
-
-    fn inject(&mut self) {
-        let now = Time::from_micros(1 + self.begun.elapsed().as_micros() as u64);
-        let bytes = packet((self.sent % 7) as u16, self.sent);
-        assert!(self.instance.inject(now, PortNumber(0), &bytes));
-        self.sent += 1;
-    }
-
-    /// A packet comes, is committed, and leaves.
-    fn passes(&mut self, what: &str) {
-        self.inject();
-        let until = Instant::now() + WITHIN;
-        while self.left.try_iter().count() == 0 {
-            assert!(
-                Instant::now() < until,
-                "{what}: {:?}",
-                self.statistics.snapshot()
-            );
-            self.turn();
-        }
-    }
-}
+use crate::used::{Used, WITHIN};
 
 fn servers<const N: usize>(keys: &Keys) -> [Scripted; N] {
     core::array::from_fn(|_| Scripted::start(keys))

@@ -32,10 +32,21 @@ pub(crate) struct Scripted {
     shared: Arc<Shared>,
 }
 
+/// What a connection has since `MULTI`.
+#[derive(Clone, Copy)]
+enum Queues {
+    Nothing,
+    Commands,
+    /// One of them was refused, so `EXEC` is.
+    Refused,
+}
+
 struct Shared {
     keys: Keys,
     says: Mutex<Says>,
     open: AtomicUsize,
+    /// How many may be open at a time.
+    open_max: AtomicUsize,
     ends: AtomicUsize,
 }
 
@@ -47,6 +58,7 @@ impl Scripted {
             keys: keys.clone(),
             says: Mutex::new(Box::new(|_| None)),
             open: AtomicUsize::new(0),
+            open_max: AtomicUsize::new(usize::MAX),
             ends: AtomicUsize::new(0),
         });
         let of_thread = shared.clone();
@@ -56,7 +68,13 @@ impl Scripted {
                     return;
                 }
                 let shared = of_thread.clone();
-                std::thread::spawn(move || shared.serve(stream));
+                let open = shared.open.fetch_add(1, Ordering::Relaxed);
+                if open < shared.open_max.load(Ordering::Relaxed) {
+                    std::thread::spawn(move || shared.serve(stream));
+                } else {
+                    refuse(stream);
+                    shared.open.fetch_sub(1, Ordering::Relaxed);
+                }
             }
         });
         Self { address, shared }
@@ -85,6 +103,12 @@ impl Scripted {
         });
     }
 
+    /// From now on it takes no connection beyond so many.
+    pub(crate) fn takes(&self, connections: usize) {
+        let open_max = &self.shared.open_max;
+        open_max.store(connections, Ordering::Relaxed);
+    }
+
     /// Connections that it has now.
     pub(crate) fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
@@ -103,11 +127,15 @@ fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What Redis does beyond its `maxclients`.
+fn refuse(mut stream: TcpStream) {
+    let _ = stream.write_all(b"-ERR max number of clients reached\r\n");
+}
+
 impl Shared {
     fn serve(&self, mut stream: TcpStream) {
-        self.open.fetch_add(1, Ordering::Relaxed);
         let _ = stream.set_read_timeout(Some(Duration::from_millis(20)));
-        let mut session = Session::new();
+        let (mut session, mut queues) = (Session::new(), Queues::Nothing);
         let (mut received, mut room) = (Vec::new(), [0; 1 << 14]);
         while self.ends.load(Ordering::Relaxed) == 0 {
             match stream.read(&mut room) {
@@ -119,7 +147,7 @@ impl Shared {
             let (mut taken, mut out, mut goes_on) = (0, Vec::new(), true);
             while let Ok(Some((command, length))) = Value::read(&received[taken..]) {
                 taken += length;
-                goes_on = goes_on && self.call(&mut session, command, &mut out);
+                goes_on = goes_on && self.call((&mut session, &mut queues), command, &mut out);
             }
             received.drain(..taken);
             if stream.write_all(&out).is_err() || !goes_on {
@@ -131,7 +159,12 @@ impl Shared {
     }
 
     /// Whether the connection goes on.
-    fn call(&self, session: &mut Session, command: Value<'_>, out: &mut Vec<u8>) -> bool {
+    fn call(
+        &self,
+        (session, queues): (&mut Session, &mut Queues),
+        command: Value<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         let Value::Array(mut words) = command else {
             return false;
         };
@@ -141,7 +174,25 @@ impl Shared {
         if words.next().and_then(|word| word.bytes()) == Some(b"0") {
             name.push_str(" 0");
         }
-        if let Some(said) = locked(&self.says)(&name) {
+        let said = locked(&self.says)(&name);
+        match (name.as_str(), *queues) {
+            ("MULTI", _) => *queues = Queues::Commands,
+            ("EXEC", Queues::Refused) => {
+                *queues = Queues::Nothing;
+                let (discard, _) = Value::read(b"*1\r\n$7\r\nDISCARD\r\n")
+                    .expect("a command")
+                    .expect("all of it");
+                session.call(&mut locked(&self.keys), discard, &mut Vec::new(), None);
+                out.extend(b"-EXECABORT Transaction discarded because of previous errors.\r\n");
+                return true;
+            }
+            ("EXEC" | "DISCARD", _) => *queues = Queues::Nothing,
+            (_, Queues::Commands) if said.as_ref().is_some_and(|said| said.starts_with('-')) => {
+                *queues = Queues::Refused;
+            }
+            _ => {}
+        }
+        if let Some(said) = said {
             out.extend(said.as_bytes());
             return !said.is_empty();
         }
