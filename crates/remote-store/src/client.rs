@@ -136,6 +136,8 @@ pub struct ClientTally {
 pub(crate) const READS: usize = 0;
 /// Connections that commit however little there is to be committed.
 const PIPES_LEAST: usize = 2;
+/// Microseconds for which a store may refuse what is written until it counts as away, unless it is set.
+const PATIENCE_US: u64 = 500_000;
 /// Microseconds after which a further one is closed that had nothing to do, and for which none is made after one that could not be.
 const PIPE_QUIET_US: u64 = 10_000_000;
 /// Answers whose memory is used again, at most.
@@ -216,7 +218,7 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
             pipes_wanted: config.commit_pipes.clamp(1, PIPES_LEAST),
             pipe_used_us: 0,
             pipes_from_us: 0,
-            refusals: Refusals::default(),
+            refusals: Refusals::new(PATIENCE_US),
             to_send: vec![Vec::new(); config.commit_pipes.max(1) + 1],
             events: VecDeque::new(),
             entry_counts: BTreeMap::new(),
@@ -245,6 +247,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         self.commits.iter().any(|pipe| pipe.lacks_replica(now_us))
     }
 
+    /// Has the store count as away when it has refused all that is written for so many microseconds.
+    pub fn set_patience(&mut self, patience_us: u64) {
+        self.refusals = Refusals::new(patience_us);
+    }
     /// Why the store refuses all that is written, though it answers, if it does so for long enough.
     pub fn why_refused(&self, now_us: u64) -> Option<AwayReason> {
         self.refusals.why(now_us)

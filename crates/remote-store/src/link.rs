@@ -123,6 +123,7 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         statistics: Arc<StoreStatistics>,
     ) -> Self {
         let mut client = Client::new(function, &config.client);
+        client.set_patience(config.timeout.as_micros() as u64);
         if config.waits_for_replica {
             let wait_ms = (config.timeout.as_millis() / 4).clamp(1, WAIT_MS_MAX);
             client.wait_for_replica(wait_ms as u32, config.timeout.as_micros() as u64);

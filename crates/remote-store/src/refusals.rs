@@ -6,8 +6,6 @@ use crate::mutant::{self, Mutant};
 use crate::primary::error_of;
 use crate::statistics::AwayReason;
 
-/// Microseconds for which all is refused until the store counts as away: shorter are the moments after it was started or promoted.
-const NOTED_AFTER_US: u64 = 500_000;
 /// Microseconds after the last refusal until it does no more, where nothing was written since.
 const FORGOTTEN_AFTER_US: u64 = 3_000_000;
 
@@ -19,18 +17,30 @@ struct Refused {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals(Option<Refused>);
+#[derive(Debug)]
+pub(crate) struct Refusals {
+    /// Microseconds for which all is refused until the store counts as away: shorter are the moments after it was started or promoted.
+    patience_us: u64,
+    refused: Option<Refused>,
+}
 
 impl Refusals {
+    /// With so much patience in microseconds.
+    pub(crate) fn new(patience_us: u64) -> Self {
+        Self {
+            patience_us,
+            refused: None,
+        }
+    }
+
     /// The store took what was to be written, or refused it.
     pub(crate) fn note(&mut self, taken: Result<(), AwayReason>, now_us: u64) {
         let Err(why) = taken else {
-            self.0 = None;
+            self.refused = None;
             return;
         };
-        let before = self.0.filter(|before| !before.is_over(now_us));
-        self.0 = Some(Refused {
+        let before = self.refused.filter(|before| !before.is_over(now_us));
+        self.refused = Some(Refused {
             why,
             since_us: before.map_or(now_us, |before| before.since_us),
             last_us: now_us,
@@ -39,8 +49,8 @@ impl Refusals {
 
     /// Why it refuses all that is to be written, if it does so for long enough.
     pub(crate) fn why(&self, now_us: u64) -> Option<AwayReason> {
-        let refused = self.0.filter(|refused| !refused.is_over(now_us))?;
-        let is_long = now_us.saturating_sub(refused.since_us) > NOTED_AFTER_US;
+        let refused = self.refused.filter(|refused| !refused.is_over(now_us))?;
+        let is_long = now_us.saturating_sub(refused.since_us) > self.patience_us;
         let is_seen = is_long && !mutant::active(Mutant::RefusalUnseen);
         is_seen.then_some(refused.why)
     }
@@ -70,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_refusal_counts_when_it_goes_on_and_is_forgotten_when_none_follows() {
-        let mut refusals = Refusals::default();
+        let mut refusals = Refusals::new(500_000);
         let full = Err(AwayReason::Full);
         refusals.note(full, 1_000_000);
         assert_eq!(refusals.why(1_400_000), None, "it may be for a moment");

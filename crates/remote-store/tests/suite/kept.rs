@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use asterism_embedded_store::Keyspace;
 use asterism_engine::Attempt;
 use asterism_function::{
     Ask, Builder, Late, Map, NetworkFunction, PortNumber, Reason, Value, Verdict, Wire, state,
@@ -325,6 +326,44 @@ fn known_flows_go_on_while_the_store_is_away_as_long_as_they_may() {
         world.turn();
         world.now_us += 10_000_000;
         assert_eq!(pass(&mut world, known, 8), (0, 4));
+    }
+}
+
+#[test]
+fn known_flows_go_on_while_the_store_is_full() {
+    let (known, new) = (0..4, 10..14);
+    for (client, goes_on) in [
+        (client as fn(usize, usize) -> ClientConfig, false),
+        (client_that_serves_known, true),
+    ] {
+        let mut world = one_instance(client);
+        *world.store.keyspace.borrow_mut() = Keyspace::new(1 << 20);
+        assert_eq!(pass(&mut world, known.clone(), 1), (4, 0));
+        world.ask(&[b"SET", b"of another", &[7; 1 << 20]]);
+        assert!(world.store.keyspace.borrow().is_full());
+        // Their uses are to be announced: that is refused, and half a second later it is clear that it goes on.
+        world.now_us = 3_000_000;
+        assert_eq!(pass(&mut world, known.clone(), 4), (0, 4));
+        for _ in 0..28_000 {
+            world.turn();
+        }
+        let left = world.left_of(0, 0).len();
+        assert_eq!(left, if goes_on { 4 } else { 0 });
+        let passes = if goes_on { (4, 0) } else { (0, 4) };
+        for _ in 0..2 {
+            world.now_us += 1_000_000;
+            assert_eq!(pass(&mut world, known.clone(), 4), passes);
+        }
+        let tally = world.tallies()[0];
+        assert_eq!(tally.decided_away >= 12, goes_on, "{tally:?}");
+        assert_eq!(pass(&mut world, new.clone(), 1), (0, 4));
+        world.ask(&[b"DEL", b"of another"]);
+        for _ in 0..4_000 {
+            world.turn();
+        }
+        world.left_of(0, 0);
+        assert_eq!(pass(&mut world, new.clone(), 3), (4, 0));
+        assert_eq!(pass(&mut world, known.clone(), 6), (4, 0));
     }
 }
 

@@ -32,9 +32,11 @@ const FAULTS: &[&str] = &[
     "death of a primary",
     "demotion",
     "duplication",
+    "full primary",
     "loss",
     "outage",
     "pause",
+    "primary with too few replicas",
     "return",
     "stall",
 ];

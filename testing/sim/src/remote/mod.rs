@@ -33,6 +33,7 @@ use crate::runs::{Options, Summary, run_many, unless_it_panics};
 use crate::trace::Trace;
 
 pub use plan::{Ack, Failover, Hiccup, HiccupPlan, HostDeath, Keeps, RemotePlan, ShardPlan, Stage};
+pub use servers::Refusal;
 
 /// Runs one seed. A panic of the product is a failure like any other.
 ///

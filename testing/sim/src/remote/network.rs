@@ -17,7 +17,7 @@ use asterism_state::Transaction;
 
 use super::direction::Direction;
 use super::plan::RemotePlan;
-use super::servers::{Executed, Served, Server, UNBLOCKED};
+use super::servers::{Executed, Refusal, Served, Server, UNBLOCKED};
 use crate::scenario::Draws;
 
 /// The incarnation of a host: none is ever used again.
@@ -342,6 +342,11 @@ impl Net {
                 connection.to_host.not_before(until_us);
             }
         }
+    }
+
+    /// From now on until then a server refuses what is written.
+    pub(super) fn refuses(&mut self, server: usize, until_us: u64, refusal: Refusal) {
+        self.servers[server].refuses_until(until_us, refusal);
     }
 
     /// The session is over once nothing is under way to it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::division::Division;
 use super::ledger::CLIENTS_OF_SHARD;
+use super::servers::Refusal;
 
 use crate::scenario::Draws;
 
@@ -12,6 +13,8 @@ use crate::scenario::Draws;
 const SHARDS: u64 = 75;
 /// What draws whether packets add to sums in the store.
 const ADDS: u64 = 76;
+/// What draws whether primaries refuse what is written for a while.
+const REFUSES: u64 = 77;
 /// The staleness where nothing comes for seconds.
 const STALENESS_LONG: Duration = Duration::from_millis(400);
 /// Microseconds for which a shard is away.
@@ -132,6 +135,8 @@ pub struct ShardPlan {
     pub failovers: Vec<Failover>,
     /// When nothing comes through between it and any host, and for how long.
     pub away: Option<(Duration, Duration)>,
+    /// When its primary begins to refuse what is written, for how long, and how.
+    pub refuses: Option<(Duration, Duration, Refusal)>,
 }
 
 /// What a seed decides.
@@ -252,6 +257,7 @@ impl RemotePlan {
                 lag_us: lag_us(ack, draws),
                 failovers,
                 away: None,
+                refuses: None,
             }],
             clients: vec![0],
             is_steered: false,
@@ -264,7 +270,22 @@ impl RemotePlan {
             deaths,
             hiccups,
         };
-        plan.divided(&mut Draws::new(seed, SHARDS))
+        let plan = plan.divided(&mut Draws::new(seed, SHARDS));
+        plan.refusing(&mut Draws::new(seed, REFUSES))
+    }
+
+    /// The same, in some seeds, with primaries that refuse what is written for a while.
+    fn refusing(mut self, draws: &mut Draws) -> Self {
+        if !draws.percent(20) {
+            return self;
+        }
+        let load_us = self.load_us();
+        for shard in &mut self.shards {
+            let refusal = draws.one_of(&[Refusal::Full, Refusal::NoReplicas]);
+            let (at, length) = (draws.micros(0, load_us), draws.micros(5_000, 200_000));
+            shard.refuses = draws.percent(70).then_some((at, length, refusal));
+        }
+        self
     }
 
     /// Microseconds within which its packets come, about.
@@ -299,6 +320,7 @@ impl RemotePlan {
                 let length = draws.micros(AWAY_LEAST_US, AWAY_MOST_US);
                 (draws.micros(0, load_us / 2), length)
             }),
+            refuses: None,
         };
         self.shards = (0..count).map(shard).collect();
         let division = Division::new(self.seed, count);

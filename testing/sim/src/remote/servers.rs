@@ -60,7 +60,7 @@ pub(super) struct Served {
     pub(super) received: Vec<u8>,
     /// The commands since `MULTI`.
     queued: Option<Vec<Words>>,
-    /// One of them was refused since the server is a replica.
+    /// One of them was refused: the server is a replica, or takes nothing now.
     is_refused: bool,
     /// The changes so far when it wrote last.
     wrote: u64,
@@ -84,6 +84,29 @@ pub(super) struct Server {
     acknowledged: u64,
     acknowledging: VecDeque<(u64, u64)>,
     applies: Session,
+    /// Until when it refuses what is written, and how.
+    refuses: Option<(u64, Refusal)>,
+}
+
+/// How a primary refuses what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is full: what frees room it takes.
+    Full,
+    /// It has too few replicas.
+    NoReplicas,
+}
+
+impl Refusal {
+    /// What it says to this command, if it refuses it.
+    fn of(self, name: &[u8]) -> Option<&'static [u8]> {
+        const FREE: [&[u8]; 3] = [b"DEL", b"ZREM", b"ZREMRANGEBYSCORE"];
+        match self {
+            Self::Full if FREE.contains(&name) => None,
+            Self::Full => Some(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+            Self::NoReplicas => Some(b"-NOREPLICAS Not enough good replicas to write.\r\n"),
+        }
+    }
 }
 
 /// What a connection's bytes came to.
@@ -106,7 +129,13 @@ impl Server {
             acknowledged: 0,
             acknowledging: VecDeque::new(),
             applies: Session::new(),
+            refuses: None,
         }
+    }
+
+    /// From now on until then it refuses what is written.
+    pub(super) fn refuses_until(&mut self, until_us: u64, refusal: Refusal) {
+        self.refuses = Some((until_us, refusal));
     }
 
     /// It has so many keys of others.
@@ -229,6 +258,12 @@ impl Server {
         if self.is_replica && WRITES.contains(&name) {
             served.is_refused |= served.queued.is_some();
             return done.replies.extend(READONLY);
+        }
+        let refuses = self.refuses.filter(|(until_us, _)| now_us < *until_us);
+        let refuses = refuses.filter(|_| WRITES.contains(&name));
+        if let Some(error) = refuses.and_then(|(_, refusal)| refusal.of(name)) {
+            served.is_refused |= served.queued.is_some();
+            return done.replies.extend(error);
         }
         match name {
             b"ROLE" if self.is_replica => {

@@ -15,7 +15,7 @@ use super::ledger::{self, IDLE_S};
 use super::network::{ConnectionId, Incarnation, Shared, other, servers};
 use super::oracle::Oracle;
 use super::plan::{Hiccup, HiccupPlan, HostDeath, RemotePlan, Stage};
-use super::servers::Executed;
+use super::servers::{Executed, Refusal};
 use super::waits::Waits;
 use crate::report::{Failure, Report};
 use crate::scenario::Draws;
@@ -46,6 +46,8 @@ enum Event {
     Follows(usize),
     /// Of a shard.
     Away(usize),
+    /// The primary of this shard begins to refuse what is written.
+    Refuses(usize),
 }
 
 struct Run<'a> {
@@ -101,6 +103,9 @@ impl<'a> Run<'a> {
             }
             if let Some((begins, _)) = shard.away {
                 events.push((at(begins), Event::Away(place)));
+            }
+            if let Some((begins, ..)) = shard.refuses {
+                events.push((at(begins), Event::Refuses(place)));
             }
         }
         let division = Division::new(plan.seed, plan.shards.len());
@@ -429,6 +434,19 @@ impl<'a> Run<'a> {
                 self.is_away((None, Some(shard)), until);
                 self.shared.net().stall(None, shard, until.as_micros());
                 self.fault("shard that is away");
+            }
+            Event::Refuses(shard) => {
+                let Some((_, length, refusal)) = self.plan.shards[shard].refuses else {
+                    return Ok(());
+                };
+                let (until, primary) = (self.now + length, self.primaries[shard]);
+                self.is_away((None, Some(shard)), until);
+                let until_us = until.as_micros();
+                self.shared.net().refuses(primary, until_us, refusal);
+                self.fault(match refusal {
+                    Refusal::Full => "full primary",
+                    Refusal::NoReplicas => "primary with too few replicas",
+                });
             }
         }
         Ok(())

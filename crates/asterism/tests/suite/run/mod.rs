@@ -10,6 +10,7 @@ mod epochs;
 mod eve;
 mod exports;
 mod flows;
+mod full_store;
 mod handed;
 mod host;
 mod keys;
