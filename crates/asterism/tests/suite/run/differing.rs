@@ -9,10 +9,8 @@ use crate::run::host::{Cluster, Host, wait};
 /// What a host tells the service manager while it waits for the others' settings to be its own, or the other way round.
 const REFUSED: &str = "STATUS=refused: other members have other settings of the cluster";
 
-/// Gives the last host another configuration. All have two seconds to hear of each other, since one that hears nobody for `join_wait` goes on
-/// alone; a busy machine takes longer than 0.4 s to run two programs.
+/// Gives the last host another configuration.
 fn differ(cluster: &mut Cluster, name: &str, change: impl Fn(&str) -> String) {
-    cluster.edit("join_wait = \"400ms\"", "join_wait = \"2s\"");
     cluster.part();
     let config = cluster.path(&format!("{name}.toml"));
     let text = fs::read_to_string(&config).unwrap();

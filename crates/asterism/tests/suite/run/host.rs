@@ -1,7 +1,7 @@
 //! Hosts as processes of their own, on loopback, with the test at the other end of their ports. Nothing here needs root: ports
 //! are shared-memory links.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,10 +40,11 @@ pub(crate) fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The tables of hosts' ports.
+/// The tables of hosts' ports. Hosts that are begun one after the other have two seconds to hear of each other: one that hears nobody for
+/// `join_wait` goes on alone, and a busy machine takes longer than 0.4 s to run two programs. Those that hear each other do not wait so long.
 const PORTS: &str = r#"
 [host]
-join_wait = "400ms"
+join_wait = "2s"
 [port]
 inside = { kind = "shared_memory", role = "listen" }
 outside = { kind = "shared_memory", role = "listen" }
@@ -75,6 +76,12 @@ pub(crate) fn own_loopback_address() -> Ipv4Addr {
     let [_, _, high, low] = CLUSTERS.fetch_add(1, Ordering::Relaxed).to_be_bytes();
     let [.., process] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, 64 | process >> 2, high, low)
+}
+
+/// Such an address with a port, for a program that is started later and listens there.
+pub(crate) fn own_loopback_socket() -> SocketAddr {
+    let socket = TcpListener::bind((own_loopback_address(), 0)).unwrap();
+    socket.local_addr().unwrap()
 }
 
 /// A cluster's files.
@@ -267,13 +274,16 @@ impl Host {
         assert_eq!(self.ended(), Some(0), "{}", self.log());
     }
 
-    /// Asks it by the command line; the document.
+    /// Asks it by the command line; the document. Instances are in one as soon as they have shown what they counted, which they may not
+    /// have when their host has just begun.
     pub(crate) fn ask(&self, arguments: &[&str]) -> Value {
-        let (end, stdout) = self.command(&[arguments, &["--format", "json"]].concat());
-        assert!(matches!(end, End::Done | End::DoesNotHold), "{stdout}");
-        let document = serde_json::from_str(&stdout).unwrap();
-        crate::validator::validate(&document);
-        document
+        wait("what the instances counted", || {
+            let (end, stdout) = self.command(&[arguments, &["--format", "json"]].concat());
+            assert!(matches!(end, End::Done | End::DoesNotHold), "{stdout}");
+            let document: Value = serde_json::from_str(&stdout).unwrap();
+            crate::validator::validate(&document);
+            (document["instances"] != serde_json::json!([])).then_some(document)
+        })
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> (End, String) {

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use asterism_function::Reason;
 use asterism_io::port::PortDrop;
 
-use crate::run::host::{Cluster, outbound, wait};
+use crate::run::host::{Cluster, outbound, own_loopback_socket, wait};
 
 /// Samples by name and labels.
 type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
@@ -88,11 +88,12 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
+/// The page of metrics; `None` from a host that cannot serve it now.
 pub(crate) fn fetch(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").ok()?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(
@@ -108,11 +109,10 @@ pub(crate) fn fetch(address: &str) -> Option<String> {
 
 /// A cluster whose first host serves metrics, and where; `settings` go into `[host]`.
 fn served(hosts: usize, settings: &str) -> (Cluster, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let address = own_loopback_socket().to_string();
     let cluster = Cluster::new(hosts, "");
     cluster.edit(
-        "join_wait = \"400ms\"",
+        "join_wait = \"2s\"",
         &format!("join_wait = \"100ms\"\nmetrics = \"{address}\"\n{settings}"),
     );
     (cluster, address)
@@ -250,9 +250,7 @@ fn metrics_are_well_formed_and_count_what_happens() {
 
 #[test]
 fn entries_that_lose_are_counted_in_status_and_metrics() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = own_loopback_socket().to_string();
     let cluster = Cluster::new(2, "");
     cluster.edit(
         "control = \"a.sock\"",
@@ -283,7 +281,7 @@ fn entries_that_lose_are_counted_in_status_and_metrics() {
     assert!(text.contains(" shadowed\n"), "{text}");
     let labels = [("instance", "0"), ("object", "sessions")];
     let labels: BTreeMap<_, _> = labels.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
-    let samples = parse(&fetch(&address).unwrap());
+    let samples = parse(&wait("metrics", || fetch(&address)));
     let of = |name: &str| samples.get(&(format!("asterism_object_{name}_total"), labels.clone()));
     assert!(of("shadowed").is_some_and(|value| *value >= shadowed as f64));
     assert_eq!(of("refused_full"), Some(&0.0));

@@ -12,7 +12,7 @@ mod exports;
 mod flows;
 mod full_store;
 mod handed;
-mod host;
+pub(crate) mod host;
 mod keys;
 mod launched;
 mod limits;
@@ -83,14 +83,14 @@ fn packets_of_one_flow_go_through_two_hosts() {
             .1
             .contains("objects are sessions")
     );
-    let status = a.ask(&["status"]);
-    assert_eq!(status["peers"][0]["name"], "b");
-    assert_eq!(status["peers"][0]["admitted"], true);
     // Not `congested`, as a path looks whose first round trips were late because hosts began then.
     wait("a path that is as it should be", || {
         let said = a.command(&["status"]).1;
         said.contains("b            joined").then_some(())
     });
+    let status = a.ask(&["status"]);
+    assert_eq!(status["peers"][0]["name"], "b");
+    assert_eq!(status["peers"][0]["admitted"], true);
     assert!(a.command(&["top", "--once"]).1.contains("inside"));
     assert_eq!(a.ask(&["top", "--once"])["ports"][0]["name"], "inside");
     assert_eq!(a.ask(&["reload"])["done"], "nothing");
@@ -190,7 +190,7 @@ fn a_start_that_fails_leaves_the_saved_state_to_the_next_one() {
 #[test]
 fn a_host_that_does_not_run_yet_is_not_drained_and_saves_nothing() {
     let cluster = Cluster::new(2, "");
-    cluster.edit("join_wait = \"400ms\"", "join_wait = \"20s\"");
+    cluster.edit("join_wait = \"2s\"", "join_wait = \"20s\"");
     std::fs::write(cluster.path("a.state"), "what was saved before").unwrap();
     let mut a = cluster.begin(0, &[]);
     wait("its socket", || {
@@ -336,8 +336,8 @@ fn reload_changes_what_can_change_or_nothing() {
     let mut a = cluster.start(0);
     assert!(a.command(&["reload"]).1.contains("nothing"));
     cluster.edit(
-        "join_wait = \"400ms\"",
-        "join_wait = \"400ms\"\nidle = \"spin\"\ndrain_max = \"1s\"",
+        "join_wait = \"2s\"",
+        "join_wait = \"2s\"\nidle = \"spin\"\ndrain_max = \"1s\"",
     );
     let (end, text) = a.command(&["reload"]);
     assert!(
@@ -374,6 +374,7 @@ fn packets_are_traced_and_a_drained_host_takes_none() {
     let cluster = Cluster::new(1, "");
     let a = cluster.start(0);
     let (mut inside, mut outside) = (cluster.end("a", "inside"), cluster.end("a", "outside"));
+    let (mut sent, mut left) = (0, 0);
     std::thread::scope(|scope| {
         let tracing = scope.spawn(|| a.ask(&["trace", "-n", "2"]));
         wait("the trace", || {
@@ -381,7 +382,8 @@ fn packets_are_traced_and_a_drained_host_takes_none() {
                 return Some(());
             }
             inside.send(&outbound(4_000));
-            outside.take();
+            sent += 1;
+            left += outside.take().len();
             None
         });
         let trace = tracing.join().unwrap();
@@ -400,8 +402,12 @@ fn packets_are_traced_and_a_drained_host_takes_none() {
         assert!(packet["cost_ns"].as_u64().unwrap() > 0);
     });
     assert!(a.command(&["trace", "-n", "1001"]).1.contains("1000"));
+    // None of them is on its way when the host is drained.
+    wait("all packets to leave", || {
+        left += outside.take().len();
+        (left == sent).then_some(())
+    });
     assert!(a.command(&["drain"]).1.contains("no packets"));
-    outside.take();
     inside.send(&outbound(4_001));
     std::thread::park_timeout(std::time::Duration::from_millis(100));
     assert_eq!(a.ask(&["status"])["phase"], "draining");

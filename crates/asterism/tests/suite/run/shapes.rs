@@ -33,9 +33,11 @@ fn differ(top: &str, tables: &str, from: &str, to: &str) {
             (log.contains("event=member-differs") && log.contains(&format!("member={other}")))
                 .then_some(())
         });
-        let status = host.ask(&["status"]);
-        let refused = status["channel"]["refused"]["wrong_cluster"].as_u64();
-        assert!(refused.unwrap() > 0, "{status}");
+        let status = wait("the refusal to be counted", || {
+            let status = host.ask(&["status"]);
+            let refused = status["channel"]["refused"]["wrong_cluster"].as_u64();
+            (refused > Some(0)).then_some(status)
+        });
         assert_eq!(status["peers"][0]["admitted"], false, "{status}");
     }
     assert_ne!(shape(&hosts[0]), shape(&hosts[1]));
@@ -115,6 +117,8 @@ impl NetworkFunction for Other {
 #[test]
 fn a_host_that_receives_what_it_cannot_read_stops_and_never_acknowledges_it() {
     let cluster = Cluster::new(2, "");
+    // It begins alone.
+    cluster.edit("join_wait = \"2s\"", "join_wait = \"400ms\"");
     let text = std::fs::read_to_string(cluster.path("asterism.toml")).unwrap();
     let functions = Functions::default();
     let (config, report) = Config::read_for("asterism.toml", &text, Some("b"), functions);
