@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -38,11 +38,7 @@ impl Orchestrator {
             std::fs::write(path(name), text).unwrap();
             std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
         }
-        // Nobody else gets this port before the orchestrator does, unless by chance.
-        let address = UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let address = crate::run::host::own_loopback_socket();
         let text = format!(
             "[cluster]\nkey = \"cluster.key\"\nepochs = \"epoch.toml\"\nmembers = [\"a\"]\norchestrators = [\"{address}\"]\n\
              [orchestrator]\nterm = \"1s\"\n{lines}\n[function.nat]\noutside = [\"203.0.113.1\"]\n"

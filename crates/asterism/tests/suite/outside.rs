@@ -2,7 +2,7 @@
 //! of this one. The function lets each source send so many packets.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -508,11 +508,7 @@ fn a_host_runs_it_and_shows_its_reasons_and_metrics() {
         ("chain = [\"quota\", \"pass-through\"]\n", "quota."),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let metrics = address.to_string();
+        let metrics = crate::run::host::own_loopback_socket().to_string();
         let config = |most: u64| {
             format!(
                 "{first}[host]\ncontrol = \"quota.sock\"\nmetrics = \"{metrics}\"\n[port]\n\
@@ -550,7 +546,7 @@ fn a_host_runs_it_and_shows_its_reasons_and_metrics() {
                 text.contains(&format!("dropped 2 {stage}share-used-up")),
                 "{text}"
             );
-            let page = fetch(&metrics).unwrap();
+            let page = wait("metrics", || fetch(&metrics));
             let reason = format!(
                 "asterism_packets_dropped_total{{instance=\"0\",reason=\"{stage}share-used-up\"}} 2"
             );

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::files::{self, FOLDER, dashboard, panel_queries, rules, text};
 use super::has;
 use super::tools::accepts;
+use crate::run::host::own_loopback_socket;
 use crate::up::{KILL, Up, signal};
 
 /// How long anything may take, on a machine that is busy.
@@ -49,12 +50,6 @@ impl Drop for Program {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// An address of this machine at which nobody listens.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
 }
 
 /// An answer's body; `None` if nobody answers.
@@ -196,7 +191,7 @@ fn start_prometheus(folder: &Path, alertmanager: &str) -> Prometheus {
         );
     std::fs::write(folder.join("fast.yml"), config).unwrap();
     std::fs::write(folder.join("alerts.yml"), faster_rules()).unwrap();
-    let address = free_address();
+    let address = own_loopback_socket().to_string();
     let arguments = [
         "--config.file=fast.yml".to_owned(),
         "--storage.tsdb.path=prometheus-data".to_owned(),
@@ -216,7 +211,7 @@ fn start_alertmanager(folder: &Path, pager: &str) -> (String, Program) {
         .replace("group_wait: 10s", "group_wait: 1s")
         .replace("group_interval: 1m", "group_interval: 1s");
     std::fs::write(folder.join("alertmanager.yml"), config).unwrap();
-    let address = free_address();
+    let address = own_loopback_socket().to_string();
     let arguments = [
         "--config.file=alertmanager.yml".to_owned(),
         "--storage.path=alertmanager-data".to_owned(),
@@ -324,7 +319,7 @@ fn every_metric_is_there(prometheus: &Prometheus, folder: &Path) {
     });
     let mut known = BTreeSet::new();
     for target in targets {
-        let page = get(&target, "/metrics").unwrap_or_default();
+        let page = until("a page of metrics", || get(&target, "/metrics"));
         let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         known.extend(families.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())));
     }
@@ -341,15 +336,19 @@ fn every_metric_is_there(prometheus: &Prometheus, folder: &Path) {
             assert!(is_known, "{expr}: no host or orchestrator has {metric}");
         }
     }
-    let rules_there = prometheus.json("/api/v1/rules").unwrap();
-    let groups = rules_there["data"]["groups"].as_array().unwrap().iter();
-    let healths = groups.flat_map(|group| group["rules"].as_array().unwrap());
-    let mut count = 0;
-    for rule in healths {
+    // One that was not looked at yet has no health.
+    let healths = until("the rules to be looked at", || {
+        let there = prometheus.json("/api/v1/rules")?;
+        let groups = there["data"]["groups"].as_array()?.iter();
+        let rules = groups.flat_map(|group| group["rules"].as_array().unwrap().clone());
+        let healths: Vec<Value> = rules.collect();
+        let mut looked_at = healths.iter().map(|rule| rule["health"] != "unknown");
+        looked_at.all(|is_so| is_so).then_some(healths)
+    });
+    for rule in &healths {
         assert_eq!(rule["health"], "ok", "{rule}");
-        count += 1;
     }
-    assert_eq!(count, rules().len());
+    assert_eq!(healths.len(), rules().len());
 }
 
 fn every_query_finds_data(prometheus: &Prometheus) {
@@ -359,10 +358,14 @@ fn every_query_finds_data(prometheus: &Prometheus) {
             .replace("$cluster", "up")
             .replace("$host", ".*")
             .replace("$__rate_interval", "10s");
-        match prometheus.query(&query) {
-            Ok(found) => assert!(!found.is_empty(), "{title}: nothing is found by {query}"),
-            Err(why) => panic!("{title}: {query}: {why}"),
-        }
+        // Rates need two scrapes of ten seconds, which a busy machine may leave out.
+        until(
+            &format!("{title}: something to be found by {query}"),
+            || match prometheus.query(&query) {
+                Ok(found) => (!found.is_empty()).then_some(()),
+                Err(why) => panic!("{title}: {query}: {why}"),
+            },
+        );
     }
     // The pickers of cluster and host.
     let found = prometheus.query("count by (cluster, host) (asterism_build_info{cluster=~\"up\"})");

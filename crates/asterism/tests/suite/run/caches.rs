@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use asterism_functions::cache_digests::icp::{read_answer, write_query};
@@ -12,7 +12,7 @@ use asterism_lab::squid::{Origin, Squid, is_installed};
 use asterism_packet::{Packet, build};
 use serde_json::Value;
 
-use crate::run::host::{Cluster, Host, wait};
+use crate::run::host::{Cluster, Host, own_loopback_socket, wait};
 
 const ASKER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
 const CACHE: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -21,30 +21,24 @@ const REPORTS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
 const COLLECTOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
 const OBJECTS: u32 = 200;
 
-/// A port of loopback that nobody uses.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 /// A cluster of two whose function knows these caches; where each host serves digests.
-fn cluster(caches: &str) -> (Cluster, [u16; 2]) {
+fn cluster(caches: &str) -> (Cluster, [SocketAddr; 2]) {
     let cluster = Cluster::new(2, "");
     let path = cluster.path("asterism.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let nat = text.find("[function.nat]").unwrap();
     let mut text = format!(
-        "{}[function.cache-digests]\ninterval = \"1s\"\nkeep = \"1m\"\ntimeout = \"2s\"\n{caches}\n",
+        "{}[function.cache-digests]\ninterval = \"1s\"\nkeep = \"1m\"\ntimeout = \"5s\"\n{caches}\n",
         &text[..nat]
     );
-    let ports = [free_port(), free_port()];
-    for (name, port) in ["a", "b"].iter().zip(ports) {
+    let served = [own_loopback_socket(), own_loopback_socket()];
+    for (name, at) in ["a", "b"].iter().zip(served) {
         text.push_str(&format!(
-            "[on.{name}.function.cache-digests]\nserve = \"127.0.0.1:{port}\"\n"
+            "[on.{name}.function.cache-digests]\nserve = \"{at}\"\n"
         ));
     }
     std::fs::write(&path, text).unwrap();
-    (cluster, ports)
+    (cluster, served)
 }
 
 fn start(cluster: &Cluster) -> [Host; 2] {
@@ -62,8 +56,8 @@ fn known(host: &Host, cache: usize, url: Option<&str>) -> Value {
 }
 
 /// What a host answers at a path: the head and what follows.
-fn served(port: u16, path: &str) -> (String, Vec<u8>) {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+fn served(at: SocketAddr, path: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(at).unwrap();
     stream
         .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
         .unwrap();
@@ -102,7 +96,7 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
         "caches.first = {{ address = \"{CACHE}\", http = {} }}\ncaches.reports = {{ address = \"{REPORTS}\", reports = 1_000 }}\nreports = \"{COLLECTOR}:5140\"",
         first.port()
     );
-    let (cluster, ports) = cluster(&caches);
+    let (cluster, places) = cluster(&caches);
     let [a, b] = start(&cluster);
     // Squid's icons are in it too.
     wait("the digest at the other host", || {
@@ -119,7 +113,7 @@ fn a_squid_finds_its_siblings_objects_by_a_digest_that_another_host_fetched() {
     let unknown = (0..20).map(|number| known(&b, 0, Some(&origin.url(OBJECTS + number))));
     assert!(unknown.filter(|known| known["holds"] == false).count() > 10);
 
-    let url = format!("http://127.0.0.1:{}/digests/first", ports[1]);
+    let url = format!("http://{}/digests/first", places[1]);
     let peer = format!(
         "cache_peer 127.0.0.1 sibling {} 0 no-query no-netdb-exchange digest-url={url}",
         first.port()
@@ -242,12 +236,15 @@ fn digests_that_lie_are_refused_and_the_one_before_stays() {
             // What is shorter than it says ends here.
         }
     });
-    let caches = format!(
-        "caches.liar = {{ address = \"127.0.0.1\", http = {} }}\ncaches.silent = {{ address = \"127.0.0.2\", http = {} }}",
-        at.port(),
-        free_port()
-    );
-    let (cluster, ports) = cluster(&caches);
+    let SocketAddr::V4(silent) = own_loopback_socket() else {
+        panic!()
+    };
+    let cache = |name: &str, at: SocketAddrV4| {
+        let (address, port) = (at.ip(), at.port());
+        format!("caches.{name} = {{ address = \"{address}\", http = {port} }}")
+    };
+    let caches = [cache("liar", at), cache("silent", silent)].join("\n");
+    let (cluster, places) = cluster(&caches);
     let [a, b] = start(&cluster);
     let reasons = ["overfull", "sizes", "truncated", "unreachable", "version"];
     wait("all lies to be refused", || {
@@ -264,23 +261,24 @@ fn digests_that_lie_are_refused_and_the_one_before_stays() {
         (reported.len() == reasons.len()).then_some(())
     });
     // What was fetched before stays, at either host, and comes out as it came.
-    for (host, port) in [(&a, ports[0]), (&b, ports[1])] {
-        assert_eq!(known(host, 0, None)["objects"], 1);
+    for (host, at) in [(&a, places[0]), (&b, places[1])] {
+        wait("the digest", || {
+            (known(host, 0, None)["objects"] == 1).then_some(())
+        });
         assert_eq!(known(host, 1, Some("http://a/"))["digest"], "unknown");
-        let (head, body) = served(port, "/digests/liar");
+        let (head, body) = served(at, "/digests/liar");
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(head.contains("application/cache-digest"));
         assert_eq!(body, good);
         // All together are the one that is known; Squid may write the host before the path.
-        assert_eq!(
-            served(port, "/squid-internal-periodic/store_digest").1,
-            good
-        );
-        assert_eq!(served(port, "http://x:1/digests/liar").1, good);
+        assert_eq!(served(at, "/squid-internal-periodic/store_digest").1, good);
+        assert_eq!(served(at, "http://x:1/digests/liar").1, good);
         for path in ["/digests/silent", "/digests/nobody", "/"] {
-            let (head, _) = served(port, path);
+            let (head, _) = served(at, path);
             assert!(head.starts_with("HTTP/1.1 404 "), "{path}: {head}");
         }
     }
-    assert!(a.log().contains("digest-refused"), "{}", a.log());
+    wait("its line", || {
+        a.log().contains("digest-refused").then_some(())
+    });
 }

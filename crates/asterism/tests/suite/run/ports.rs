@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use serde_json::Value;
 
-use crate::run::host::{Cluster, Host, outbound, wait};
+use crate::run::host::{Cluster, Host, outbound, own_loopback_socket, wait};
 use crate::validator::validate;
 
 /// Bytes of a message's header, of a set's header, and of an event of a block.
@@ -123,7 +123,11 @@ fn a_block_is_logged_once_from_its_begin_to_its_end() {
             (counted(host, "subscribers") == 0).then_some(())
         });
     }
-    let logged = counted(&a, "events") + counted(&b, "events");
+    // The lines are there a moment before their count is.
+    let logged = wait("both events to be counted", || {
+        let logged = counted(&a, "events") + counted(&b, "events");
+        (logged >= 2).then_some(logged)
+    });
     assert_eq!(logged, 2, "reported by one host");
     assert_eq!(lines(&cluster).len(), 2);
 }
@@ -202,10 +206,8 @@ fn bindings(message: &[u8]) -> usize {
 
 #[test]
 fn a_log_that_takes_nothing_holds_no_stop_up_and_is_reported() {
-    // Nobody listens there any more.
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    drop(socket);
+    // Nobody listens there.
+    let address = own_loopback_socket();
     let (cluster, mut a) = hurried(&format!("collector = \"{address}\""));
     opened(&cluster);
     a.stop();
