@@ -57,7 +57,9 @@ fn the_first_host_runs_the_store_that_no_file_names() {
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     opens_flows(&mut at_b);
     answers(&mut at_a);
-    assert!(store(&a, "embedded_bytes").as_u64() > Some(0));
+    wait("its memory to be shown", || {
+        (store(&a, "embedded_bytes").as_u64() > Some(0)).then_some(())
+    });
     assert!(store(&b, "embedded_bytes").is_null(), "it runs none");
     assert!(a.log().contains("event=store-started"), "{}", a.log());
     let (_, shown) = a.command(&["status"]);
@@ -100,10 +102,13 @@ fn each_of_several_hosts_runs_a_shard() {
     opens_flows(&mut at_a);
     answers(&mut at_b);
     for host in [&a, &b] {
-        let shards = store(host, "shards");
-        let shards = shards.as_array().unwrap();
-        assert_eq!(shards.len(), 2, "{shards:?}");
-        assert!(shards.iter().all(|shard| shard["connected"] == true));
+        wait("both shards", || {
+            let shards = store(host, "shards");
+            let shards = shards.as_array().unwrap();
+            assert_eq!(shards.len(), 2, "{shards:?}");
+            let are_there = shards.iter().all(|shard| shard["connected"] == true);
+            are_there.then_some(())
+        });
         assert!(store(host, "embedded_bytes").is_u64());
     }
 }

@@ -1,12 +1,12 @@
 //! Who is limited, and what the stages of a chain measure: asked of a host, and read from its metrics.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use asterism_output::End;
 
-use crate::run::host::{Cluster, outbound, wait};
+use crate::run::host::{Cluster, outbound, own_loopback_socket, wait};
 use crate::run::metrics::fetch;
-use crate::run::stores::{Ends, hosts, on_a_redis, on_the_embedded_store};
+use crate::run::stores::{Ends, LONG, hosts, on_a_redis, on_the_embedded_store};
 
 const FUNCTIONS: &str = "[function.firewall]\nrules = \"some.rules\"\n\
      [function.limiter]\nsources = { unit = \"packets\", rate = 1, burst = 10 }\n\
@@ -16,10 +16,7 @@ const FUNCTIONS: &str = "[function.firewall]\nrules = \"some.rules\"\n\
 fn who_is_limited_is_found_and_stages_tell_their_metrics() {
     let cluster = Cluster::of(2, "chain = [\"firewall\", \"limiter\"]", FUNCTIONS);
     std::fs::write(cluster.path("some.rules"), "allow udp on inside\n").unwrap();
-    let address = {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        listener.local_addr().unwrap().to_string()
-    };
+    let address = own_loopback_socket().to_string();
     let served = format!("[on.a]\nhost = {{ metrics = \"{address}\",");
     cluster.edit("[on.a]\nhost = {", &served);
     let (mut a, mut b) = (cluster.begin(0, &[]), cluster.begin(1, &[]));
@@ -89,7 +86,7 @@ fn who_is_limited_is_found_and_stages_tell_their_metrics() {
 /// Two limiters that share nothing but a store: tokens that one has spent the other does not have.
 fn limiters_share_the_store(address: SocketAddr) {
     let tables = format!(
-        "[store]\naddress = \"{address}\"\n[function.limiter]\n\
+        "[store]\naddress = \"{address}\"\n{LONG}[function.limiter]\n\
          sources = {{ unit = \"packets\", rate = 1, burst = 40 }}\n\
          state.sources.placement = \"remote\"\n"
     );
@@ -113,11 +110,11 @@ fn limiters_share_the_store(address: SocketAddr) {
     // What refilled meanwhile may be spent: a token each second.
     assert!(left <= 20, "{left} of 40, {}", b.log());
     for host in [&a, &b] {
-        let status = host.ask(&["status"]);
-        assert_eq!(
-            status["instances"][0]["own"]["source_buckets"], 1,
-            "{status}"
-        );
+        let status = wait("the bucket to be counted", || {
+            let status = host.ask(&["status"]);
+            let buckets = &status["instances"][0]["own"]["source_buckets"];
+            (*buckets == 1).then_some(status)
+        });
         assert_eq!(status["store"]["address"], address.to_string());
     }
 }

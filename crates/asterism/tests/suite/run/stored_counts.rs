@@ -6,7 +6,7 @@ use asterism_packet::{Flow4, Protocol};
 use rustix::process::Signal;
 
 use crate::run::host::{Cluster, Host, answer, wait};
-use crate::run::stores::{Ends, hosts, on_a_redis, on_the_embedded_store};
+use crate::run::stores::{Ends, LONG, hosts, on_a_redis, on_the_embedded_store};
 
 /// The flows of both backends as a host shows them.
 fn flows_of_backends(host: &Host) -> Vec<u64> {
@@ -23,7 +23,7 @@ fn balancers_share_the_store(address: SocketAddr) {
         r#"
 [store]
 address = "{address}"
-[function.balancer]
+{LONG}[function.balancer]
 idle.udp = "4s"
 state.flows.placement = "remote"
 [function.balancer.services.echo]
@@ -77,8 +77,10 @@ next_hop_mac = "02:00:00:00:01:02"
     wait("the flows to end", || {
         (flows_of_backends(&b) == [0, 0]).then_some(())
     });
-    let store = &b.ask(&["status"])["store"];
-    assert_eq!(store["entries"]["flows"], 0, "{store}");
+    let store = wait("the entries to be gone", || {
+        let store = b.ask(&["status"])["store"].clone();
+        (store["entries"]["flows"] == 0).then_some(store)
+    });
     // What the other one ended before its death it took with it.
     assert!(store["ended"].as_u64().unwrap() <= 20, "{store}");
 }

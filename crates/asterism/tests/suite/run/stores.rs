@@ -69,6 +69,11 @@ impl StoreProcess {
     }
 }
 
+/// Where a store listens that is started again there: nothing else takes the port meanwhile.
+fn again() -> String {
+    format!("{}:0", own_loopback_address())
+}
+
 pub(super) fn on_the_embedded_store(test: fn(SocketAddr)) {
     let folder = tempfile::tempdir().unwrap();
     let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
@@ -125,6 +130,13 @@ impl Ends {
             (dropped(host) > before).then_some(false)
         })
     }
+
+    /// Sends a frame from inside until it leaves: a host waits for its store for 300 ms, in which a busy machine need not run it.
+    fn passes_in_the_end(&mut self, host: &Host, frame: &[u8]) {
+        wait("a frame to leave", || {
+            self.passes(host, frame).then_some(())
+        });
+    }
 }
 
 /// Packets that a host dropped since it waited too long for them.
@@ -137,6 +149,9 @@ fn dropped(host: &Host) -> u64 {
 fn is_connected(host: &Host) -> bool {
     host.ask(&["status"])["store"]["connected"] == true
 }
+
+/// How long hosts wait for a store that runs, where nothing takes it away: a busy machine may hold it up for longer than the default.
+pub(super) const LONG: &str = "timeout = \"5s\"\n";
 
 /// A NAT whose fragments are in the store at this address.
 fn tables(address: SocketAddr) -> String {
@@ -156,7 +171,8 @@ pub(super) fn hosts(cluster: &Cluster) -> [Host; 2] {
 
 /// Datagrams whose fragments go through two hosts, of which one is killed.
 fn hosts_share_the_store(address: SocketAddr) {
-    let cluster = Cluster::of(2, "", &tables(address));
+    let tables = tables(address).replace("timeout = \"300ms\"\n", LONG);
+    let cluster = Cluster::of(2, "", &tables);
     let [a, b] = hosts(&cluster);
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     for number in 0..20 {
@@ -191,7 +207,7 @@ fn hosts_share_the_store(address: SocketAddr) {
 fn nats_share_their_sessions(address: SocketAddr) {
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
-        "[store]\naddress = \"{address}\"\n{NAT}[function.nat.port_quarantine]\ntime = \"0s\"\n[function.nat.state]\nsessions = {remote}\nports = {remote}\nmappings = {remote}\n"
+        "[store]\naddress = \"{address}\"\n{LONG}{NAT}[function.nat.port_quarantine]\ntime = \"0s\"\n[function.nat.state]\nsessions = {remote}\nports = {remote}\nmappings = {remote}\n"
     );
     let cluster = Cluster::of(2, "", &tables);
     let [a, b] = hosts(&cluster);
@@ -267,7 +283,9 @@ fn packets_go_past_a_limiter(top: &str, when_down: &str, stage: &str) {
     }
     wait("the packets to be shown", || {
         let instance = &a.ask(&["status"])["instances"][0];
-        (instance["stages"][0]["bypassed"] == 20 && instance["parked"] == 0).then_some(())
+        // On a busy machine the first one too, for which the store was late.
+        let bypassed = instance["stages"][0]["bypassed"].as_u64()?;
+        ((20..=21).contains(&bypassed) && instance["parked"] == 0).then_some(())
     });
 }
 
@@ -284,7 +302,7 @@ fn packets_go_past_a_function_whose_store_is_away() {
 
 /// Two firewalls that share flows by the store at this address alone.
 fn firewalls(address: SocketAddr) -> (Cluster, [Host; 2]) {
-    firewalls_of(&format!("address = \"{address}\"\n"))
+    firewalls_of(&format!("address = \"{address}\"\n{LONG}"))
 }
 
 /// The same with this in the table of the store.
@@ -349,7 +367,7 @@ fn connections_go_on_after_a_failover_of_their_store() {
         .iter()
         .map(|one| one.address().to_string())
         .collect();
-    let store = format!("address = {addresses:?}\nack = \"replica\"\n");
+    let store = format!("address = {addresses:?}\nack = \"replica\"\n{LONG}");
     let (cluster, [a, b]) = firewalls_of(&store);
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     for number in 0..20 {
@@ -399,9 +417,9 @@ fn connections_go_on_after_a_failover_of_their_store() {
 fn connections_go_on_after_their_store_was_away() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["--append", "store.aof"];
-    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &arguments);
+    let mut store = StoreProcess::start(folder.path(), &again(), &arguments);
     let address = store.address;
-    let (cluster, [a, b]) = firewalls(address);
+    let (cluster, [a, b]) = firewalls_of(&format!("address = \"{address}\"\n"));
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     let (known, new) = (outbound(4_000), outbound(4_001));
     at_a.inside.send(&known);
@@ -493,7 +511,7 @@ fn entries_are_found_in_a_redis() {
 fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["--append", "store.aof"];
-    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &arguments);
+    let mut store = StoreProcess::start(folder.path(), &again(), &arguments);
     let address = store.address;
     let settings = "cache = {}\nwhen_down = \"serve-known\"\nknown_for = \"1h\"\n";
     let (cluster, [a, b]) = firewalls_of(&format!("address = \"{address}\"\n{settings}"));
@@ -509,11 +527,12 @@ fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
     };
     passes(10);
     for host in [&a, &b] {
-        assert!(cache(host, "hits") > 4, "{}", cache(host, "hits"));
-        assert!(cache(host, "entries") > 0);
+        wait("hits", || {
+            (cache(host, "hits") > 4 && cache(host, "entries") > 0).then_some(())
+        });
     }
     // The first answer changed what `a` had kept.
-    assert!(cache(&a, "changes") > 0);
+    wait("a change", || (cache(&a, "changes") > 0).then_some(()));
     store.stop();
     for host in [&a, &b] {
         wait("it to be missed", || (!is_connected(host)).then_some(()));
@@ -540,7 +559,7 @@ fn a_store_goes_away_and_comes_back_under_running_hosts() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&secret, mode).unwrap();
     let arguments = ["--append", "store.aof", "--password-file", "secret"];
-    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &arguments);
+    let mut store = StoreProcess::start(folder.path(), &again(), &arguments);
     let address = store.address;
     let tables = tables(address).replace(
         "timeout",
@@ -550,7 +569,7 @@ fn a_store_goes_away_and_comes_back_under_running_hosts() {
     let [a, b] = hosts(&cluster);
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     let [first, known] = fragments(4_000, 100);
-    assert!(at_a.passes(&a, &first));
+    at_a.passes_in_the_end(&a, &first);
 
     store.stop();
     wait("both to miss the store", || {
@@ -559,10 +578,13 @@ fn a_store_goes_away_and_comes_back_under_running_hosts() {
             .all(|host| host.log().contains("event=store-away"));
         are_away.then_some(())
     });
-    let status = b.ask(&["status"]);
+    // On a busy machine there may be another item for a moment.
+    let status = wait("the item", || {
+        let status = b.ask(&["status"]);
+        (status["health"][0]["item"] == "store-away").then_some(status)
+    });
     assert_eq!(status["store"]["connected"], false);
     assert!(status["store"]["away"].is_string(), "{}", status["store"]);
-    assert_eq!(status["health"][0]["item"], "store-away");
     b.says(
         &["status"],
         End::Done,
@@ -583,8 +605,8 @@ fn a_store_goes_away_and_comes_back_under_running_hosts() {
         });
     }
     let [first, second] = fragments(4_003, 103);
-    assert!(at_a.passes(&a, &first), "{}", a.log());
-    assert!(at_b.passes(&b, &second), "{}", b.log());
+    at_a.passes_in_the_end(&a, &first);
+    at_b.passes_in_the_end(&b, &second);
 }
 
 #[test]
