@@ -96,9 +96,11 @@ fn a_killed_member_is_started_again_while_the_others_run() {
         (again.live("sessions") == 50).then_some(())
     });
     agree(&[a, &again, c], 2);
-    assert!(
-        a.log().contains("event=incarnation-ended") && a.log().contains("event=incarnation-closed")
-    );
+    wait("the log to say so", || {
+        let log = a.log();
+        let said = ["event=incarnation-ended", "event=incarnation-closed"];
+        said.iter().all(|part| log.contains(part)).then_some(())
+    });
 
     // It has what it had, and gives no port away that its earlier incarnation gave.
     let (mut inside, mut outside) = (cluster.end("b", "inside"), cluster.end("b", "outside"));

@@ -49,11 +49,17 @@ fn either_host_tells_what_both_saw() {
             let traffic = host.ask(&["traffic"]);
             let since = &traffic["since_start"];
             // Each object's sums are reported by themselves, and not all in one turn.
+            let heavy = flow(&since["by_bytes"]["flows"], 4_000)?;
+            let hosts = &traffic["hosts"];
             let sums = [
                 (&since["by_packets"]["total"], 13),
                 (&since["by_bytes"]["total"], 13 * bytes),
+                (&heavy["sum"], 12 * bytes),
                 (&since["protocols"][0]["packets"], 13),
-                (&traffic["hosts"]["by_bytes"][0]["bytes"], 13 * bytes),
+                (&hosts["by_bytes"][0]["bytes"], 13 * bytes),
+                (&hosts["count"], 2),
+                (&hosts["links"], 1),
+                (&traffic["alarms"][0]["others"], 1),
             ];
             let is_whole = sums.iter().all(|(sum, whole)| **sum == *whole);
             is_whole.then_some(traffic)
