@@ -333,7 +333,7 @@ fn a_reload_does_not_wait_for_a_trace() {
         host
     });
     std::thread::scope(|scope| {
-        let tracing = scope.spawn(|| hosts[0].ask(&["trace", "-n", "1", "--within", "8"]));
+        let tracing = scope.spawn(|| hosts[0].ask(&["trace", "-n", "1", "--within", "20"]));
         // A second request waits behind the first, and the reload passes both.
         std::thread::park_timeout(std::time::Duration::from_millis(300));
         let digests = scope.spawn(|| hosts[0].command(&["status", "--digests"]));
@@ -347,7 +347,12 @@ fn a_reload_does_not_wait_for_a_trace() {
             );
             assert!(!host.log().contains("reload-slow"), "{}", host.log());
         }
-        cluster.end("a", "inside").send(&outbound(4_000));
+        // More than one, since a busy host may begin late to trace.
+        let mut inside = cluster.end("a", "inside");
+        wait("the trace", || {
+            inside.send(&outbound(4_000));
+            tracing.is_finished().then_some(())
+        });
         assert_eq!(
             tracing.join().unwrap()["packets"].as_array().unwrap().len(),
             1
