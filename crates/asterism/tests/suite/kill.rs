@@ -114,8 +114,12 @@ fn downloads_go_on_when_a_host_is_killed_and_when_it_returns() {
             before.iter().all(|frames| *frames > FRAMES_MIN),
             "{before:?}"
         );
+        // On a busy machine in the middle of those that followed.
+        let middle = wait_until("much to be left", PATIENCE, || {
+            progress.under_way() == DOWNLOADS && progress.bytes_left() > three_quarters / 2
+        });
+        middle.unwrap();
         hosts[KILLED].take().unwrap().kill();
-        assert!(progress.under_way() == DOWNLOADS && progress.bytes_left() > three_quarters / 2);
 
         pause(DETECTION);
         steering.without(&[KILLED]).unwrap();
