@@ -15,7 +15,7 @@ const FLOWS: usize = 24;
 /// Packets may be lost so long after a kill. The measure `lab.failover` has the bound that counts; tests run beside other work.
 const FAILOVER_MAX: Duration = Duration::from_secs(3);
 /// An answer that overtakes the news of its flow waits this long: beside other tests, hosts may stand still for a while.
-const ABSENT_WAIT: &str = "wait 500ms";
+const ABSENT_WAIT: &str = "wait 1s";
 /// SIGSTOP and SIGCONT.
 const STOP: i32 = 19;
 const CONTINUE: i32 = 18;
@@ -52,11 +52,13 @@ fn hosts_come_and_go_by_the_orchestrator_alone() {
     assert_eq!(cluster.count("host-left-out"), 0, "{}", cluster.log());
 
     // A kill loses packets until the routes lead elsewhere, and no longer. The host is started again, as by a service manager.
+    let [silent, takes] = ["nat-2 was silent for", "nat-2 takes packets"];
+    let (silences, takings) = (cluster.count(silent), cluster.count(takes));
     let running = probe(&cluster);
     pause(MS * 300);
     let killed = Probe::now();
     cluster.kill_host(1);
-    cluster.wait_for("nat-2 was silent for", 1).unwrap();
+    cluster.wait_for(silent, silences + 1).unwrap();
     cluster.start_host(1).unwrap();
     for line in [
         "incarnation 1 of nat-2 is left out; its process has ended",
@@ -64,7 +66,7 @@ fn hosts_come_and_go_by_the_orchestrator_alone() {
     ] {
         cluster.wait_for(line, 1).unwrap();
     }
-    cluster.wait_for("nat-2 takes packets", 2).unwrap();
+    cluster.wait_for(takes, takings + 1).unwrap();
     cluster.wait_until_steered().unwrap();
     pause(MS * 300);
     let lost_of_kill = lost(&running.end());
