@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asterism");
+/// How long anything may take that should take a moment.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 const PLAN: &str = r#"
 [[node]]
@@ -195,8 +197,7 @@ fn without_root_it_says_what_is_needed() {
         run = Some(output);
         has_run
     };
-    let patience = std::time::Duration::from_secs(5);
-    asterism_lab::wait_until("a copy that can be run", patience, has_run).unwrap();
+    asterism_lab::wait_until("a copy that can be run", PATIENCE, has_run).unwrap();
     let output = run.expect("it was tried").unwrap();
     assert_eq!(output.status.code(), Some(5));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -239,12 +240,7 @@ fn an_interrupted_laboratory_leaves_nothing_behind() {
     up.wait().unwrap();
     let folder = format!("asterism-lab-{}-0", up.id());
     let folder = std::env::temp_dir().join(folder);
-    asterism_lab::wait_until(
-        "the end of its folder",
-        std::time::Duration::from_secs(5),
-        || !folder.exists(),
-    )
-    .unwrap();
+    asterism_lab::wait_until("the end of its folder", PATIENCE, || !folder.exists()).unwrap();
     let sleeper = |process: &std::path::PathBuf| {
         std::fs::read(process.join("environ")).is_ok_and(|environment| {
             let mark = format!("LAB={}", folder.display());
@@ -253,9 +249,9 @@ fn an_interrupted_laboratory_leaves_nothing_behind() {
                 .any(|word| word == mark.as_bytes())
         })
     };
-    let processes = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path());
-    assert_eq!(processes.filter(sleeper).count(), 0);
+    asterism_lab::wait_until("the end of its processes", PATIENCE, || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        !processes.map(|entry| entry.path()).any(|one| sleeper(&one))
+    })
+    .unwrap();
 }

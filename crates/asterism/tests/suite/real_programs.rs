@@ -11,12 +11,14 @@ use std::time::Duration;
 use asterism_lab::nat::{
     CLIENT, HostOptions, INSIDE, NatLab, NatLabConfig, SERVER, SERVER_OTHER, TRANSLATED,
 };
-use asterism_lab::{Offloads, Program};
+use asterism_lab::{Offloads, Program, wait_until};
 
 const ASTERISM: &str = env!("CARGO_BIN_EXE_asterism");
 const MS: Duration = Duration::from_millis(1);
 /// How long a server may take to be ready.
-const READY: Duration = Duration::from_secs(10);
+const READY: Duration = Duration::from_secs(30);
+/// An answer that overtakes its session waits so long: a host may stand still on a busy machine, and not every program asks twice.
+const ABSENT_WAIT: &str = "wait 1s";
 /// The chance that a datagram of the state channel is lost.
 const LOSS: f64 = 0.01;
 
@@ -140,7 +142,10 @@ fn everything_works(cluster: &Cluster) {
         let got = std::fs::read(lab.lab.folder().join(format!("got-{number}"))).unwrap();
         assert!(got == document, "download {number}: {} bytes", got.len());
     }
-    let said = cluster.client("wrk", &format!("-t 1 -c 20 -d 2s http://{SERVER}/small"));
+    let said = cluster.client(
+        "wrk",
+        &format!("-t 1 -c 20 -d 2s --timeout 15s http://{SERVER}/small"),
+    );
     assert!(
         said.contains("Requests/sec")
             && !said.contains("Socket errors")
@@ -154,18 +159,20 @@ fn everything_works(cluster: &Cluster) {
         "listening",
     );
     for arguments in ["-t 1", "-t 1 -R", "-t 1 -u -b 10M", "-t 1 -P 4"] {
-        let said = cluster.client("iperf3", &format!("-c {SERVER} -J {arguments}"));
-        let document: serde_json::Value = serde_json::from_str(&said).unwrap();
-        let end = &document["end"];
-        let sum = if end["sum"].is_object() {
-            &end["sum"]
-        } else {
-            &end["sum_received"]
-        };
-        assert!(
-            sum["bits_per_second"].as_f64().unwrap() > 1e6,
-            "{arguments}: {said}"
-        );
+        let mut said = String::new();
+        // A busy machine may let nothing through within the second that is measured.
+        let is_measured = (0..5).any(|_| {
+            said = cluster.client("iperf3", &format!("-c {SERVER} -J {arguments}"));
+            let document: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let end = &document["end"];
+            let sum = if end["sum"].is_object() {
+                &end["sum"]
+            } else {
+                &end["sum_received"]
+            };
+            sum["bits_per_second"].as_f64() > Some(1e6)
+        });
+        assert!(is_measured, "{arguments}: {said}");
     }
 }
 
@@ -186,7 +193,7 @@ fn requests_through_one_host_and_replies_through_another() {
         return;
     }
     let config = NatLabConfig::new(2, MS * 5).loss(LOSS);
-    let cluster = Cluster::start(&config, &HostOptions::default());
+    let cluster = Cluster::start(&config, &HostOptions::default().absent(ABSENT_WAIT));
     cluster.lab.requests_through(&[0]).unwrap();
     cluster.lab.replies_through(&[1]).unwrap();
     let before = (
@@ -222,11 +229,7 @@ fn any_of_three_hosts_each_way_and_a_slow_state_channel() {
         return;
     }
     let config = NatLabConfig::new(3, MS * 50).loss(LOSS);
-    let options = HostOptions {
-        absent: "wait 400ms".to_owned(),
-        ..HostOptions::default()
-    };
-    let cluster = Cluster::start(&config, &options);
+    let cluster = Cluster::start(&config, &HostOptions::default().absent(ABSENT_WAIT));
     everything_works(&cluster);
     let counts = cluster.lab.counts("in").unwrap();
     assert!(counts.iter().all(|host| host.received > 500), "{counts:?}");
@@ -277,6 +280,9 @@ fn a_state_channel_that_duplicates_and_reorders_everything() {
     cluster.end();
 }
 
+/// Connections until one shows what becomes of a reply that overtakes its session.
+const CONNECTIONS_MAX: usize = 20;
+
 /// Replies that overtake their session: dropped, each connection is a second late; waiting, it is late by the delay.
 #[test]
 fn what_absence_means_shows_in_the_time_to_connect() {
@@ -294,25 +300,25 @@ fn what_absence_means_shows_in_the_time_to_connect() {
             let _web = cluster.lab.serve(cluster.lab.lab.folder(), 0).unwrap();
             cluster.lab.requests_through(&[0]).unwrap();
             cluster.lab.replies_through(&[1]).unwrap();
-            // Each that is dropped costs a second.
-            let mut times: Vec<f64> = (0..3)
-                .map(|_| {
-                    let said = cluster.client(
-                        "curl",
-                        &format!(
-                            "-sS --fail -o /dev/null -w %{{time_connect}} http://{SERVER}/small"
-                        ),
-                    );
-                    said.parse::<f64>().unwrap() * 1e3
-                })
-                .collect();
-            times.sort_by(f64::total_cmp);
-            // The fastest: what else this machine does only adds to it.
+            let connect = || {
+                let said = cluster.client(
+                    "curl",
+                    &format!("-sS --fail -o /dev/null -w %{{time_connect}} http://{SERVER}/small"),
+                );
+                said.parse::<f64>().unwrap() * 1e3
+            };
+            // One shows it. On a busy machine a reply may be so late that it overtakes nothing, or its connection so late as if it was dropped.
+            let mut times: Vec<f64> = (0..3).map(|_| connect()).collect();
+            let is_shown = |times: &[f64]| times.iter().any(|one| (least..most).contains(one));
+            while !is_shown(&times) && times.len() < CONNECTIONS_MAX {
+                times.push(connect());
+            }
             println!("{delay} ms, {absent}: connected after {times:.1?} ms");
-            assert!(
-                (least..most).contains(&times[0]),
-                "{delay} ms, {absent}: {times:?}"
-            );
+            assert!(is_shown(&times), "{delay} ms, {absent}: {times:?}");
+            if absent != "drop" {
+                // No answer comes before its session.
+                assert!(times.iter().all(|one| *one >= least), "{times:?}");
+            }
             cluster.end();
         }
     }
@@ -338,7 +344,7 @@ fn programs_find_the_class_that_is_configured() {
     ] {
         let options = HostOptions {
             filtering: filtering.to_owned(),
-            ..HostOptions::default()
+            ..HostOptions::default().absent(ABSENT_WAIT)
         };
         let cluster = Cluster::start(&NatLabConfig::new(2, MS * 5), &options);
         cluster.lab.requests_through(&[0]).unwrap();
@@ -424,23 +430,25 @@ fn a_killed_host_leaves_nothing_in_the_kernel() {
         };
         let running = of_kernel(&cluster);
         let ping = cluster.lab.client.program("ping");
-        let ping = ping.args(["-i", "0.01", "-c", "400", "-W", "1", &SERVER.to_string()]);
+        let ping = ping.args(["-i", "0.01", "-W", "1", &SERVER.to_string()]);
         let ping = ping.start().unwrap();
         ping.wait_for_output("icmp_seq=50 ", READY).unwrap();
         for host in cluster.hosts.drain(..) {
             host.kill();
         }
-        let killed = of_kernel(&cluster);
-        assert!(
-            running.0 > 0 && killed == (0, 1),
-            "{port}: {running:?} {killed:?}"
-        );
+        assert!(running.0 > 0, "{port}: {running:?}");
+        let gone = wait_until("nothing to be left", READY, || {
+            of_kernel(&cluster) == (0, 1)
+        });
+        assert!(gone.is_ok(), "{port}: {:?}", of_kernel(&cluster));
         let again = cluster
             .lab
             .start_host(Path::new(ASTERISM), &configuration, 0);
         cluster.hosts.push(again.unwrap());
         assert_eq!(of_kernel(&cluster), running, "{port}");
-        ping.wait_for_output("icmp_seq=400 ", READY).unwrap();
+        let answers = || ping.stdout().matches("icmp_seq=").count();
+        let before = answers();
+        wait_until("the ping to go on", READY, || answers() > before).unwrap();
         cluster.end();
     }
 }
@@ -472,7 +480,7 @@ fn a_killed_host_takes_its_taps_along() {
         let host = host.unwrap();
         assert_eq!(taps(), 2);
         host.kill();
-        assert_eq!(taps(), 0);
+        wait_until("no interface", READY, || taps() == 0).unwrap();
     }
     drop(turn);
 }
