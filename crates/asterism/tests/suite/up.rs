@@ -171,13 +171,15 @@ fn a_whole_cluster_runs_without_root_and_a_killed_host_breaks_no_flow() {
         }
     }
     up.wait_for("3 of 3 hosts take packets");
-    let hosts = ask(&api, &["hosts"]);
-    assert_eq!(hosts["cluster"]["hosts_taking"], 3, "{hosts}");
-    assert_eq!(hosts["hosts"][1]["stage"], "serving", "{hosts}");
-    assert_eq!(
-        ask(&api, &["doctor"])["items"].as_array().map(Vec::len),
-        Some(0)
-    );
+    // A host that a busy machine does not run is suspected for a moment.
+    asterism_lab::wait_until("all to be well", PATIENCE, || {
+        let hosts = ask(&api, &["hosts"]);
+        let items = ask(&api, &["doctor"])["items"].as_array().map(Vec::len);
+        hosts["cluster"]["hosts_taking"] == 3
+            && hosts["hosts"][1]["stage"] == "serving"
+            && items == Some(0)
+    })
+    .unwrap();
     remote::commands_work_from_another_machine(&api, folder.path());
     let drained = ask(&api, &["hosts", "drain", "c", "--reason", "a test"]);
     assert_eq!(drained["changed"], true, "{drained}");
@@ -250,7 +252,7 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
     // Hosts that leave before the steering has them in force get no packet.
     up.wait_for("3 of 3 hosts take packets");
     // On a busy machine flows begin slowly, and `b` could be gone before it has one.
-    asterism_lab::wait_until("a packet at b", Duration::from_secs(60), || {
+    asterism_lab::wait_until("a packet at b", PATIENCE, || {
         let status = ask(&api, &["status", "--host", "b"]);
         let mut ports = status["instances"][0]["ports"].as_array().unwrap().iter();
         ports.any(|port| port["received_packets"].as_u64() > Some(0))
@@ -263,16 +265,15 @@ fn hosts_are_added_and_removed_under_load_and_no_flow_is_lost() {
         true
     );
     up.wait_for("there are 1 hosts, as ordered");
-    let events = ask(&api, &["events", "-n", "300"]);
-    let of = |kind: &str| {
-        let events = events["events"].as_array().unwrap().iter();
-        events.filter(|event| event["kind"] == kind).count()
-    };
-    assert_eq!(
-        (of("scale-ordered"), of("host-stopped"), of("host-left-out")),
-        (2, 2, 2),
-        "{events}"
-    );
+    asterism_lab::wait_until("both hosts to have left", PATIENCE, || {
+        let events = ask(&api, &["events", "-n", "300"]);
+        let of = |kind: &str| {
+            let events = events["events"].as_array().unwrap().iter();
+            events.filter(|event| event["kind"] == kind).count()
+        };
+        (of("scale-ordered"), of("host-stopped"), of("host-left-out")) == (2, 2, 2)
+    })
+    .unwrap();
     let pid = up.process.id();
     assert_eq!(down(path)["command"], pid);
     let report = up.report();

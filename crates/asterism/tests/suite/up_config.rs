@@ -178,8 +178,11 @@ fn a_configuration_of_real_interfaces_runs_by_one_command() {
     up.wait_for("asterism hosts --api http://127.0.0.1:7580");
     machine.wait_until_it_serves();
     up.wait_for("2 of 2 hosts take packets");
-    let hosts = machine.machine.enter(|| ask(API, &["hosts"])).unwrap();
-    assert_eq!(hosts["hosts"][1]["stage"], "serving", "{hosts}");
+    wait_until("b to serve", PATIENCE, || {
+        let hosts = machine.machine.enter(|| ask(API, &["hosts"])).unwrap();
+        hosts["hosts"][1]["stage"] == "serving"
+    })
+    .unwrap();
 
     signal(killed, KILL);
     let line = up.wait_for("host b has ended with signal 9");
@@ -392,6 +395,13 @@ fn a_changed_configuration_of_the_local_network_runs_as_it_is() {
         tenants.contains("red") && !tenants.contains("green"),
         "{tenants}"
     );
+    wait_until("some flows", PATIENCE, || {
+        let usage = ask(&api, &["usage"]);
+        let tenants = usage["tenants"].as_array().unwrap().iter();
+        let flows = tenants.filter_map(|one| one["flows"].as_u64());
+        flows.sum::<u64>() > 20
+    })
+    .unwrap();
     pause(Duration::from_secs(2));
     let report = up.end();
     assert_eq!(report["holds"], true, "{report}");
