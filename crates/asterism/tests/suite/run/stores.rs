@@ -622,8 +622,12 @@ fn hosts_start_without_their_store_and_refuse_a_wrong_password() {
     std::fs::set_permissions(&secret, mode).unwrap();
     let cluster = Cluster::of(1, "", &tables(address));
     let mut a = cluster.start(0);
+    // A busy host says so before it has tried to reach it.
     wait("the line", || {
-        a.log().contains("why=unreachable").then_some(())
+        a.log().contains("event=store-away").then_some(())
+    });
+    wait("the reason", || {
+        (a.ask(&["status"])["store"]["away"] == "unreachable").then_some(())
     });
     let arguments = ["--password-file", "secret"];
     let mut store = StoreProcess::start(folder.path(), &address.to_string(), &arguments);
