@@ -40,9 +40,7 @@ fn known_flows_go_on_while_a_redis_is_full() {
         });
         wait("the host to say so", || {
             let log = host.log();
-            let line = log
-                .lines()
-                .find(|line| line.contains("event=store-away"))?;
+            let line = log.lines().find(|line| line.contains("event=store-away"))?;
             line.contains("full").then_some(())
         });
         assert_eq!(host.ask(&["status"])["health"][0]["item"], "store-away");

@@ -306,7 +306,7 @@ fn firewalls(address: SocketAddr) -> (Cluster, [Host; 2]) {
 }
 
 /// The same with this in the table of the store.
-fn firewalls_of(store: &str) -> (Cluster, [Host; 2]) {
+pub(super) fn firewalls_of(store: &str) -> (Cluster, [Host; 2]) {
     let remote = "{ placement = \"remote\" }";
     let tables = format!(
         "[store]\n{store}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n"
