@@ -17,6 +17,8 @@ use crate::data::{
 pub(super) const OPERATORS_ALONE: &str = "operators-alone";
 /// Events that are kept.
 const EVENTS_KEPT: usize = 1_000;
+/// Time between two looks of a call that waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A cluster of two tenants, `blue` and `green`, whose answers a test may change.
 pub struct FakeCluster {
@@ -30,7 +32,8 @@ struct Inner {
     events: Vec<Event>,
     orders: Vec<(Caller, Order)>,
     refuses: Option<OrderError>,
-    delay: Duration,
+    is_held: bool,
+    held: usize,
     panics: bool,
 }
 
@@ -52,7 +55,8 @@ impl FakeCluster {
                 events: Vec::new(),
                 orders: Vec::new(),
                 refuses: None,
-                delay: Duration::ZERO,
+                is_held: false,
+                held: 0,
                 panics: false,
             }),
         };
@@ -179,9 +183,20 @@ impl FakeCluster {
         self.inner.lock().refuses = error;
     }
 
-    /// From now on every call takes so long.
-    pub fn delay(&self, delay: Duration) {
-        self.inner.lock().delay = delay;
+    /// From now on every call waits until it is let go.
+    pub fn hold(&self) {
+        self.inner.lock().is_held = true;
+    }
+
+    /// Lets all calls go, and from now on none waits.
+    pub fn let_go(&self) {
+        self.inner.lock().is_held = false;
+    }
+
+    /// Calls that wait now.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.inner.lock().held
     }
 
     /// From now on a dry run panics, or no longer.
@@ -196,10 +211,14 @@ impl FakeCluster {
     }
 
     fn wait(&self) {
-        let delay = self.inner.lock().delay;
-        if !delay.is_zero() {
-            crate::clock::pause(delay);
+        if !self.inner.lock().is_held {
+            return;
         }
+        self.inner.lock().held += 1;
+        while self.inner.lock().is_held {
+            crate::clock::pause(LOOK_AGAIN);
+        }
+        self.inner.lock().held -= 1;
     }
 }
 

@@ -38,6 +38,12 @@ fn certificate(folder: &Path, name: &str) {
     fs::set_permissions(key, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
+/// Puts one file in another's place, whole at once: what reads it meanwhile sees no half of it.
+fn replace(folder: &Path, name: &str, by: &str) {
+    fs::copy(folder.join(by), folder.join("new")).unwrap();
+    fs::rename(folder.join("new"), folder.join(name)).unwrap();
+}
+
 fn is_absent() -> bool {
     let absent = Command::new("openssl").arg("version").output().is_err();
     if absent {
@@ -57,7 +63,7 @@ fn client(started: &Started, authority: &Path, token: &str) -> Client {
     let mut config = ClientConfig::new(&format!("https://{}", started.local()));
     config.token = Some(token.to_owned());
     config.authorities = Some(authority.to_owned());
-    config.wait = Duration::from_secs(5);
+    config.wait = WAIT;
     Client::new(&config).unwrap()
 }
 
@@ -86,7 +92,7 @@ fn tokens_travel_sealed_and_certificates_change() {
     );
 
     // Half a change: certificate and key do not go together. The pair before it stays in force.
-    fs::copy(path.join("other.pem"), path.join("server.pem")).unwrap();
+    replace(&path, "server.pem", "other.pem");
     let Ok(Notice::CertificateRefused { why }) = started.notices.recv_timeout(WAIT) else {
         panic!("half a change must be reported")
     };
@@ -95,7 +101,7 @@ fn tokens_travel_sealed_and_certificates_change() {
         .cluster()
         .unwrap();
 
-    fs::copy(path.join("other.key"), path.join("server.key")).unwrap();
+    replace(&path, "server.key", "other.key");
     assert_eq!(
         started.notices.recv_timeout(WAIT),
         Ok(Notice::CertificateChanged)

@@ -1,6 +1,8 @@
 //! The file of tokens while a server runs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use asterism_api::Scope;
@@ -13,6 +15,14 @@ use crate::start::{Started, WAIT, add};
 fn status(started: &Started, token: &str) -> u16 {
     let request = Exchange::new("GET", "/v1/cluster").token(token);
     request.send(started.local()).unwrap().status
+}
+
+/// Writes a file whole at once: what reads it meanwhile sees no half of it.
+fn write(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&new, path).unwrap();
 }
 
 #[test]
@@ -29,11 +39,10 @@ fn a_change_is_taken_up_and_a_wrong_file_is_not() {
     assert_eq!(status(&started, &carol), 200);
 
     let good = fs::read_to_string(&path).unwrap();
-    fs::write(
+    write(
         &path,
-        format!("{good}\n[[token]]\nname = \"dave\"\nscope = \"root\"\nsha256 = \"00\"\n"),
-    )
-    .unwrap();
+        &format!("{good}\n[[token]]\nname = \"dave\"\nscope = \"root\"\nsha256 = \"00\"\n"),
+    );
     let Ok(Notice::TokensRefused { why }) = started.notices.recv_timeout(WAIT) else {
         panic!("a wrong file must be reported")
     };
@@ -62,7 +71,7 @@ fn a_change_is_taken_up_and_a_wrong_file_is_not() {
     ));
     assert_eq!(status(&started, &carol), 200);
 
-    fs::write(&path, &good).unwrap();
+    write(&path, &good);
     assert!(tokens::remove(&path, "carol").unwrap());
     assert_eq!(
         started.notices.recv_timeout(WAIT),
