@@ -1,6 +1,6 @@
 //! An etcd of a test's own, with files in a temporary folder: it ends with the test that started it.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::LabError;
+use crate::port::KeptPort;
 use crate::program::wait_until;
 
 /// How long it may take to answer.
@@ -22,12 +23,9 @@ pub struct EtcdServer {
     process: Child,
     arguments: Vec<String>,
     address: SocketAddr,
+    /// For clients and for members, also while it does not run.
+    _ports: [KeptPort; 2],
     folder: PathBuf,
-}
-
-fn free_address() -> Option<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).ok()?;
-    listener.local_addr().ok()
 }
 
 fn spawn(arguments: &[String]) -> Option<Child> {
@@ -53,7 +51,8 @@ impl EtcdServer {
     /// It does not answer.
     #[must_use]
     pub fn start_with(more: &[&str]) -> Option<EtcdServer> {
-        let (address, peers) = (free_address()?, free_address()?);
+        let ports = [KeptPort::new().ok()?, KeptPort::new().ok()?];
+        let [address, peers] = [ports[0].address(), ports[1].address()];
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("asterism-etcd-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -77,6 +76,7 @@ impl EtcdServer {
             process: spawn(&arguments)?,
             arguments,
             address,
+            _ports: ports,
             folder,
         };
         server.wait();

@@ -20,6 +20,7 @@ pub mod nat;
 mod node;
 pub mod openvswitch;
 pub mod outside;
+mod port;
 mod probe;
 mod program;
 pub mod redis;
@@ -33,6 +34,7 @@ pub use interface::set_offloads;
 pub use lab::{Cable, Lab};
 pub use namespace::permitted;
 pub use node::{InterfaceCounts, Node, Offloads};
+pub use port::KeptPort;
 pub use probe::{FLOWS_MAX, Probe, Sent};
 pub use program::{
     Finished, OUTPUT_BYTES_MAX, PROGRAM_TIME_MAX, Program, ProgramCommand, wait_until,

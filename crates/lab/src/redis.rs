@@ -1,7 +1,7 @@
 //! Redis servers of a test's own: one, a primary with replicas, or a cluster of several. They end with what started them.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use asterism_resp::{CommandWriter, Value};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::port::KeptPort;
 use crate::program::wait_until;
 
 /// How long it may take to answer, or to do what a command says.
@@ -21,6 +22,8 @@ const SLOTS: usize = 16_384;
 pub struct Redis {
     process: Child,
     address: SocketAddr,
+    /// Its ports: for clients, and for other members of a cluster.
+    _ports: [Option<KeptPort>; 2],
     /// A folder of its own. A server reads what it finds there when it begins, and a replica leaves there what it was sent.
     folder: PathBuf,
 }
@@ -32,13 +35,12 @@ impl Redis {
     /// It does not answer.
     #[must_use]
     pub fn start() -> Option<Redis> {
-        Redis::start_with(&[])
+        Redis::start_with(&[], None)
     }
 
-    fn start_with(arguments: &[&str]) -> Option<Redis> {
-        let free = TcpListener::bind(("127.0.0.1", 0)).ok()?;
-        let address = free.local_addr().ok()?;
-        drop(free);
+    fn start_with(arguments: &[&str], bus: Option<KeptPort>) -> Option<Redis> {
+        let kept = KeptPort::new().ok()?;
+        let address = kept.address();
         let port = address.port().to_string();
         let folder = format!("asterism-redis-{}-{port}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
@@ -61,6 +63,7 @@ impl Redis {
         let redis = Redis {
             process,
             address,
+            _ports: [Some(kept), bus],
             folder,
         };
         let answers = || redis.command(&["PING"]).is_ok();
@@ -272,12 +275,11 @@ impl RedisCluster {
     pub fn start(members: usize) -> Option<RedisCluster> {
         let members: Option<Vec<Redis>> = (0..members)
             .map(|_| {
-                let bus = TcpListener::bind(("127.0.0.1", 0)).ok()?;
-                let bus_port = bus.local_addr().ok()?.port().to_string();
-                drop(bus);
+                let bus = KeptPort::new().ok()?;
+                let bus_port = bus.address().port().to_string();
                 let arguments = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
                 let more = ["--cluster-node-timeout", "60000"];
-                Redis::start_with(&[&arguments[..], &more].concat())
+                Redis::start_with(&[&arguments[..], &more].concat(), Some(bus))
             })
             .collect();
         let cluster = RedisCluster { members: members? };

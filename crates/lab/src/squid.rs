@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock;
+use crate::port::KeptPort;
 
 /// How long a cache may take to start, to end, or to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -95,7 +96,7 @@ fn answer(mut stream: TcpStream, asked: &AtomicU64) -> Result<()> {
 #[derive(Debug)]
 pub struct Squid {
     child: Child,
-    port: u16,
+    port: KeptPort,
     folder: PathBuf,
 }
 
@@ -113,10 +114,8 @@ impl Squid {
             fs::set_permissions(parent, fs::Permissions::from_mode(0o755))?;
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
         }
-        // Nobody else takes it before Squid does, most likely; if somebody does, Squid says so and does not come up.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-            .local_addr()?
-            .port();
+        let kept = KeptPort::new()?;
+        let port = kept.address().port();
         let path = folder.join("squid.conf");
         let at = folder.display();
         fs::write(
@@ -166,7 +165,7 @@ impl Squid {
         let child = squid(&[]).spawn()?;
         let mut squid = Squid {
             child,
-            port,
+            port: kept,
             folder,
         };
         let mut waited = Duration::ZERO;
@@ -184,7 +183,7 @@ impl Squid {
     /// Its port for HTTP, on 127.0.0.1.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.address().port()
     }
 
     /// Gets an object by it; the status.
@@ -204,7 +203,7 @@ impl Squid {
     }
 
     fn ask(&self, url: &str, headers: &str) -> Result<u16> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        let mut stream = TcpStream::connect(self.port.address())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(format!("GET {url} HTTP/1.0\r\n{headers}\r\n").as_bytes())?;
         let mut answer = Vec::new();
