@@ -15,13 +15,17 @@ use crate::node::Node;
 pub const FLOWS_MAX: usize = 64;
 /// Bytes of a datagram.
 const BYTES: usize = 64;
-/// How long the last answers may take.
-const LAST_WAIT: Duration = Duration::from_millis(500);
+/// How long the last answers may take. Once all are there they are not waited for.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// Time between two looks of the server's end at whether the probe has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A probe that runs, from a client to a server's address and port: flows whose datagrams follow one another at an interval.
 #[derive(Debug)]
 pub struct Probe {
     ends: Arc<AtomicBool>,
+    /// Set once nothing is waited for any more: till then the server's end sends back what comes, however late.
+    has_ended: Arc<AtomicBool>,
     sender: JoinHandle<Vec<Sent>>,
     echo: JoinHandle<()>,
 }
@@ -48,9 +52,7 @@ impl Probe {
     ) -> Result<Probe, LabError> {
         let kernel = |error| LabError::kernel("making a probe", error);
         let answers = server.enter(|| UdpSocket::bind(at))?.map_err(kernel)?;
-        answers
-            .set_read_timeout(Some(LAST_WAIT / 5))
-            .map_err(kernel)?;
+        answers.set_read_timeout(Some(LOOK_AGAIN)).map_err(kernel)?;
         let sockets: Result<Vec<UdpSocket>, _> = client.enter(|| {
             (0..flows.clamp(1, FLOWS_MAX))
                 .map(|_| {
@@ -63,10 +65,16 @@ impl Probe {
         })?;
         let sockets = sockets.map_err(kernel)?;
         let ends = Arc::new(AtomicBool::new(false));
-        let (send_ends, echo_ends) = (ends.clone(), ends.clone());
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (send_ends, echo_ends) = (ends.clone(), has_ended.clone());
         let echo = std::thread::spawn(move || send_back(&answers, &echo_ends));
         let sender = std::thread::spawn(move || send(&sockets, interval, &send_ends));
-        Ok(Probe { ends, sender, echo })
+        Ok(Probe {
+            ends,
+            has_ended,
+            sender,
+            echo,
+        })
     }
 
     /// Now, by the clock of [`Sent::at`].
@@ -80,6 +88,7 @@ impl Probe {
     pub fn end(self) -> Vec<Sent> {
         self.ends.store(true, Ordering::Release);
         let sent = self.sender.join().unwrap_or_default();
+        self.has_ended.store(true, Ordering::Release);
         let _ = self.echo.join();
         sent
     }
@@ -105,7 +114,7 @@ fn send(sockets: &[UdpSocket], interval: Duration, ends: &AtomicBool) -> Vec<Sen
         sleep(due.saturating_sub(clock::monotonic()));
     }
     let until = clock::monotonic() + LAST_WAIT;
-    while clock::monotonic() < until {
+    while clock::monotonic() < until && sent.iter().any(|one| !one.came_back) {
         receive(sockets, &mut sent);
         sleep(interval);
     }
@@ -132,12 +141,10 @@ fn receive(sockets: &[UdpSocket], sent: &mut [Sent]) {
     }
 }
 
-fn send_back(socket: &UdpSocket, ends: &AtomicBool) {
+fn send_back(socket: &UdpSocket, has_ended: &AtomicBool) {
     let mut datagram = [0; BYTES];
-    let mut last = clock::monotonic();
-    while !ends.load(Ordering::Acquire) || clock::monotonic() - last < LAST_WAIT {
+    while !has_ended.load(Ordering::Acquire) {
         if let Ok((length, from)) = socket.recv_from(&mut datagram) {
-            last = clock::monotonic();
             let _ = socket.send_to(&datagram[..length], from);
         }
     }

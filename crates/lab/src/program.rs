@@ -5,13 +5,15 @@
 )]
 
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
-use std::os::fd::RawFd;
+use std::io::Write;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock;
 use crate::error::LabError;
@@ -23,6 +25,8 @@ pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
 pub const PROGRAM_TIME_MAX: Duration = Duration::from_secs(60);
 /// How long an output may stay open after its program ended, because a child of its own still has it.
 const OUTPUT_LINGER: Duration = Duration::from_millis(300);
+/// How long it may take to read what a program has written when it ended.
+const OUTPUT_READ_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two looks at something that gives no notice.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -168,20 +172,11 @@ impl ProgramCommand {
                 let _ = stdin.write_all(&input);
             });
         }
-        let captured = |stream: Option<Box<dyn Read + Send>>| {
-            let captured = Captured::default();
-            if let Some(stream) = stream {
-                captured.follow(stream);
-            } else {
-                lock(&captured.0).ended = true;
-            }
-            captured
-        };
         let running = Arc::new(Running {
             words,
             group: !self.inherits,
-            stdout: captured(child.stdout.take().map(|stream| Box::new(stream) as _)),
-            stderr: captured(child.stderr.take().map(|stream| Box::new(stream) as _)),
+            stdout: Captured::follow(child.stdout.take().map(OwnedFd::from)),
+            stderr: Captured::follow(child.stderr.take().map(OwnedFd::from)),
             process_id: child.id(),
             child: Mutex::new(child),
         });
@@ -258,7 +253,7 @@ impl Program {
         if said(self).contains(needle) {
             return Ok(());
         }
-        clock::sleep(OUTPUT_LINGER);
+        self.running.await_outputs();
         if said(self).contains(needle) {
             return Ok(());
         }
@@ -284,9 +279,7 @@ impl Program {
         }
         let took = started.elapsed();
         let running = &self.running;
-        let _ = wait_until("the end of its outputs", OUTPUT_LINGER, || {
-            running.stdout.ended() && running.stderr.ended()
-        });
+        running.await_outputs();
         let status = running.ended().unwrap_or_default();
         Ok(Finished {
             words,
@@ -403,6 +396,18 @@ impl Running {
         lock(&self.child).try_wait().ok().flatten()
     }
 
+    /// Once it has ended: waits until all that it wrote is here, and a little for what a child of its own may write.
+    fn await_outputs(&self) {
+        let outputs = [&self.stdout, &self.stderr];
+        // A child of its own may never stop writing, or keep it open for ever.
+        let _ = wait_until("the reading of its outputs", OUTPUT_READ_WITHIN, || {
+            outputs.iter().all(|output| output.is_drained())
+        });
+        let _ = wait_until("the end of its outputs", OUTPUT_LINGER, || {
+            outputs.iter().all(|output| output.ended())
+        });
+    }
+
     /// Kills it and its group, and waits for its own end.
     pub(crate) fn kill(&self) {
         if self.group {
@@ -417,8 +422,11 @@ impl Running {
 }
 
 /// What a program writes to one output.
-#[derive(Debug, Default)]
-struct Captured(Arc<Mutex<Output>>);
+#[derive(Debug)]
+struct Captured {
+    stream: Option<Arc<OwnedFd>>,
+    output: Arc<Mutex<Output>>,
+}
 
 #[derive(Debug, Default)]
 struct Output {
@@ -427,29 +435,67 @@ struct Output {
 }
 
 impl Captured {
-    fn follow(&self, mut stream: Box<dyn Read + Send>) {
-        let output = Arc::clone(&self.0);
+    /// Reads it to its end, on a thread.
+    fn follow(stream: Option<OwnedFd>) -> Captured {
+        let captured = Captured {
+            stream: stream.map(Arc::new),
+            output: Arc::default(),
+        };
+        let Some(stream) = captured.stream.clone() else {
+            lock(&captured.output).ended = true;
+            return captured;
+        };
+        let output = Arc::clone(&captured.output);
         std::thread::spawn(move || {
             let mut piece = [0; 16 * 1024];
-            while let Ok(length @ 1..) = stream.read(&mut piece) {
+            loop {
+                if comes(&stream, None).is_empty() {
+                    continue;
+                }
+                // Under the lock nothing is on its way: what was written is in the pipe or here.
                 let mut output = lock(&output);
+                let Ok(length @ 1..) = rustix::io::read(&*stream, &mut piece) else {
+                    output.ended = true;
+                    return;
+                };
                 let room = OUTPUT_BYTES_MAX.saturating_sub(output.bytes.len());
                 output.bytes.extend_from_slice(&piece[..length.min(room)]);
             }
-            lock(&output).ended = true;
         });
+        captured
+    }
+
+    /// Whether all that was written to it is here.
+    fn is_drained(&self) -> bool {
+        let output = lock(&self.output);
+        let at_once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let is_empty = |stream: &OwnedFd| !comes(stream, Some(at_once)).contains(PollFlags::IN);
+        output.ended || self.stream.as_deref().is_none_or(is_empty)
     }
 
     fn bytes(&self) -> Vec<u8> {
-        lock(&self.0).bytes.clone()
+        lock(&self.output).bytes.clone()
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&lock(&self.0).bytes).into_owned()
+        String::from_utf8_lossy(&lock(&self.output).bytes).into_owned()
     }
 
     fn ended(&self) -> bool {
-        lock(&self.0).ended
+        lock(&self.output).ended
+    }
+}
+
+/// Waits, at most so long, until there is something to read or the end of it.
+fn comes(stream: &OwnedFd, time: Option<Timespec>) -> PollFlags {
+    let mut look = [PollFd::new(stream, PollFlags::IN)];
+    match poll(&mut look, time.as_ref()) {
+        Ok(_) => look[0].revents(),
+        // Interrupted.
+        Err(_) => PollFlags::empty(),
     }
 }
 
