@@ -82,7 +82,7 @@ fn a_laboratory_that_is_killed() {
     victim.wait().unwrap();
     let gone = |process: &String| !std::path::Path::new(&format!("/proc/{process}")).exists();
     let what = format!("the end of {processes:?}, of the namespace {network} and of {folder}");
-    wait_until(&what, Duration::from_secs(10), || {
+    wait_until(&what, Duration::from_secs(20), || {
         processes.iter().all(gone)
             && holders(network) == 0
             && !std::path::Path::new(folder).exists()
@@ -112,7 +112,7 @@ fn be_killed() -> ! {
     println!("held {}", program.process_id());
     println!("held {}", plain.process_id());
     let mut sleeper = None;
-    wait_until("the sleeper", Duration::from_secs(5), || {
+    wait_until("the sleeper", Duration::from_secs(20), || {
         sleeper = entries("/proc").into_iter().find(|process| {
             std::fs::read(format!("{process}/cmdline")).is_ok_and(|words| words == b"sleep\x0063\0")
                 && std::fs::metadata(format!("{process}/ns/net"))

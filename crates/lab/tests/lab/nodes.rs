@@ -31,7 +31,7 @@ fn nodes_on_a_bridge_reach_one_another_and_nobody_else() {
         })
         .collect();
     for socket in &sockets {
-        socket.set_read_timeout(Some(SECOND)).unwrap();
+        socket.set_read_timeout(Some(SECOND * 20)).unwrap();
     }
     sockets[0].send_to(b"to three", "192.168.7.3:700").unwrap();
     let mut buffer = [0; 64];
@@ -236,7 +236,7 @@ fn nothing_outlives_a_laboratory() {
     drop(node);
     assert!(!escaped.runs());
     assert!(!folder.exists());
-    wait_until("the end of all holders", SECOND * 5, || {
+    wait_until("the end of all holders", SECOND * 20, || {
         crate::crash::holders(number) == 0
     })
     .unwrap();

@@ -11,12 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use asterism_io::link::LinkConditions;
-use asterism_lab::{Cable, Lab, LabError, Node, Offloads, Wire, WireConfig};
+use asterism_lab::{
+    Cable, Lab, LabError, Node, Offloads, Wire, WireConfig, WireReport, wait_until,
+};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use crate::lab;
 
 const MS: Duration = Duration::from_millis(1);
+/// How long anything may take that comes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For so long nothing comes once the wire has done with all that was sent.
+const SILENCE: Duration = Duration::from_millis(500);
 
 fn pair(lab: &Lab, config: &WireConfig) -> (Node, Node, Wire) {
     let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
@@ -28,16 +34,27 @@ fn pair(lab: &Lab, config: &WireConfig) -> (Node, Node, Wire) {
 
 fn udp(node: &Node, address: &str) -> UdpSocket {
     let socket = node.enter(|| UdpSocket::bind(address)).unwrap().unwrap();
-    socket.set_read_timeout(Some(MS * 500)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }
 
 /// Room for all datagrams that a test sends, in case the thread that receives them gets no time on a busy machine.
 const RECEIVE_BUFFER: usize = 16 << 20;
 
+/// Frames of one path that are not under way: delivered, or lost in some way.
+fn done_with(wire: &Wire) -> u64 {
+    let report = wire.report().unwrap();
+    let mut paths = report.paths.iter();
+    let path = paths.find(|path| (path.from, path.to) == (0, 1)).unwrap();
+    let path = path.statistics;
+    (path.delivered + path.dropped()).saturating_sub(path.duplicated)
+}
+
 /// Sends `count` numbered datagrams, so many each millisecond; returns the numbers that arrived, in their order.
-fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
+fn numbers((a, b): (&Node, &Node), wire: &Wire, count: u32, each_ms: u32) -> Vec<u32> {
     let (sender, receiver) = (udp(a, "10.1.0.1:0"), udp(b, "10.1.0.2:900"));
+    receiver.set_read_timeout(Some(SILENCE)).unwrap();
+    let before = done_with(wire);
     set_socket_recv_buffer_size_force(&receiver, RECEIVE_BUFFER).unwrap();
     sender.connect("10.1.0.2:900").unwrap();
     let all_sent = Arc::new(AtomicBool::new(false));
@@ -65,6 +82,9 @@ fn numbers(a: &Node, b: &Node, count: u32, each_ms: u32) -> Vec<u32> {
             std::thread::sleep(MS);
         }
     }
+    // The wire's thread may stand still for longer than the receiver waits.
+    let all = before + u64::from(count);
+    wait_until("the wire", PATIENCE, || done_with(wire) >= all).unwrap();
     all_sent.store(true, Ordering::Release);
     arrived.join().unwrap()
 }
@@ -88,21 +108,23 @@ fn a_delay_is_what_was_asked_for() {
     }
 }
 
-/// Forty round trips over 20 ms each way; `Err` if the wire says of itself that it was too late.
+/// Forty round trips over 20 ms each way; `Err` if the wire says of itself that it was too late, or if the two ends were.
 fn a_delay(lab: &Lab) -> Result<(), LabError> {
+    const ROUND_TRIPS: u8 = 41;
     let delay = MS * 20;
     let (a, b, wire) = pair(lab, &WireConfig::default().delay(delay));
     let (client, server) = (udp(&a, "10.1.0.1:0"), udp(&b, "10.1.0.2:7"));
     client.connect("10.1.0.2:7").unwrap();
     let echo = std::thread::spawn(move || {
         let mut buffer = [0; 100];
-        while let Ok((length, from)) = server.recv_from(&mut buffer) {
+        for _ in 0..ROUND_TRIPS {
+            let (length, from) = server.recv_from(&mut buffer).unwrap();
             server.send_to(&buffer[..length], from).unwrap();
         }
     });
     let mut round_trips = Vec::new();
     // The first also asks for the neighbours' addresses.
-    for number in 0..41u8 {
+    for number in 0..ROUND_TRIPS {
         let sent = Instant::now();
         client.send(&[number]).unwrap();
         client.recv(&mut [0; 10]).unwrap();
@@ -118,7 +140,12 @@ fn a_delay(lab: &Lab) -> Result<(), LabError> {
     let report = wire.report().unwrap();
     assert!(report.lateness.frames() >= 80, "{:?}", report.lateness);
     report.sound(2_000)?;
-    assert!(steady[20] < delay * 2 + MS * 8, "{:?}", steady[20]);
+    if steady[20] >= delay * 2 + MS * 8 {
+        return Err(LabError::Failed {
+            what: "the median round trip".to_owned(),
+            said: format!("{:?}", steady[20]),
+        });
+    }
     assert!(matches!(
         report.lateness.within(0),
         Err(LabError::Late { .. }) | Ok(())
@@ -134,7 +161,7 @@ fn a_delay(lab: &Lab) -> Result<(), LabError> {
 fn loss_duplication_and_reordering_take_effect_and_are_counted() {
     let Some(lab) = lab() else { return };
     let (a, b, wire) = pair(&lab, &WireConfig::default());
-    assert_eq!(numbers(&a, &b, 100, 10).len(), 100);
+    assert_eq!(numbers((&a, &b), &wire, 100, 10).len(), 100);
     let before = wire.report().unwrap().paths[0].statistics;
     wire.set(
         0,
@@ -149,7 +176,7 @@ fn loss_duplication_and_reordering_take_effect_and_are_counted() {
         },
     )
     .unwrap();
-    let arrived = numbers(&a, &b, 4_000, 20);
+    let arrived = numbers((&a, &b), &wire, 4_000, 20);
     let report = wire.report().unwrap();
     let path = report
         .paths
@@ -208,18 +235,23 @@ fn a_rate_limits_and_partitions_cut() {
     })
     .unwrap();
     let bytes = 5_000_000;
-    let took = transfer(&a, &b, bytes);
-    let megabits = bytes as f64 * 8.0 / took.as_secs_f64() / 1e6;
-    assert!((40.0..99.0).contains(&megabits), "{megabits}");
+    // None is faster than that, and one finds the machine at leisure.
+    let mut rates = Vec::new();
+    while rates.last().is_none_or(|megabits| *megabits < 40.0) {
+        assert!(rates.len() < RUNS_MAX as usize, "{rates:?}");
+        let took = transfer(&a, &b, bytes);
+        rates.push(bytes as f64 * 8.0 / took.as_secs_f64() / 1e6);
+    }
+    assert!(rates.iter().all(|megabits| *megabits < 99.0), "{rates:?}");
     wire.set_all(&LinkConditions {
         partitioned: true,
         ..LinkConditions::default()
     })
     .unwrap();
-    assert_eq!(numbers(&a, &b, 20, 10), Vec::<u32>::new());
+    assert_eq!(numbers((&a, &b), &wire, 20, 10), Vec::<u32>::new());
     assert!(wire.report().unwrap().total().partitioned >= 20);
     wire.set_all(&LinkConditions::default()).unwrap();
-    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+    assert_eq!(numbers((&a, &b), &wire, 20, 10).len(), 20);
 }
 
 /// TCP of a kernel with its offloads on: frames without checksum, up to 64 KiB.
@@ -278,14 +310,19 @@ fn a_switch_delays_each_pair_by_its_own() {
         })
         .collect();
     wire.set(0, 2, LinkConditions::with_delay(MS * 60)).unwrap();
-    let sent = Instant::now();
     sockets[0].set_multicast_loop_v4(false).unwrap();
-    sockets[0].send_to(b"news", "239.1.2.3:901").unwrap();
-    sockets[1].recv(&mut [0; 10]).unwrap();
-    let near = sent.elapsed();
-    sockets[2].recv(&mut [0; 10]).unwrap();
-    let far = sent.elapsed();
-    assert!(near < MS * 55 && far >= MS * 60, "{near:?} {far:?}");
+    // The far one is never early, and once the machine finds the time for the near one.
+    let mut times = Vec::new();
+    while times.last().is_none_or(|near| *near >= MS * 55) {
+        assert!(times.len() < RUNS_MAX as usize, "{times:?}");
+        let sent = Instant::now();
+        sockets[0].send_to(b"news", "239.1.2.3:901").unwrap();
+        sockets[1].recv(&mut [0; 10]).unwrap();
+        times.push(sent.elapsed());
+        sockets[2].recv(&mut [0; 10]).unwrap();
+        let far = sent.elapsed();
+        assert!(far >= MS * 60, "{far:?}");
+    }
     let counts = |from, to| {
         let report = wire.report().unwrap();
         report
@@ -305,16 +342,24 @@ fn a_switch_delays_each_pair_by_its_own() {
 fn a_port_that_goes_down_is_counted_and_comes_back() {
     let Some(lab) = lab() else { return };
     let (a, b, wire) = pair(&lab, &WireConfig::default());
-    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+    assert_eq!(numbers((&a, &b), &wire, 20, 10).len(), 20);
     b.ip(&["link set dev eth0 down"]).unwrap();
     let sender = udp(&a, "10.1.0.1:0");
     for _ in 0..10 {
         sender.send_to(b"lost", "10.1.0.2:900").unwrap();
     }
-    std::thread::sleep(MS * 50);
+    let lost = |report: &WireReport| report.ports.iter().map(|port| port.not_sent).sum::<u64>();
+    let is_lost = || lost(&wire.report().unwrap()) >= 10;
+    wait_until("the wire to lose them", PATIENCE, is_lost).unwrap();
     b.ip(&["link set dev eth0 up"]).unwrap();
-    std::thread::sleep(MS * 50);
-    assert_eq!(numbers(&a, &b, 20, 10).len(), 20);
+    let back = udp(&b, "10.1.0.2:901");
+    back.set_nonblocking(true).unwrap();
+    let is_back = || {
+        sender.send_to(b"back", "10.1.0.2:901").unwrap();
+        back.recv(&mut [0; 10]).is_ok()
+    };
+    wait_until("the port to be up", PATIENCE, is_back).unwrap();
+    assert_eq!(numbers((&a, &b), &wire, 20, 10).len(), 20);
     let report = wire.report().unwrap();
     assert!(report.paths[0].statistics.sent >= 50, "{report:?}");
 }
