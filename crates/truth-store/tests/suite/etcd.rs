@@ -120,8 +120,13 @@ fn a_lost_answer_is_found_out() {
     let mut direct = store("direct", server.address());
     for fault in FAULTS {
         let name = format!("fault/{fault:?}");
-        // Short enough for a late answer to be lost.
-        let mut store = hasty(&format!("{fault:?}"), proxy.address());
+        let open = match fault {
+            // Short enough for a late answer to be lost.
+            Fault::Late => hasty,
+            // Long enough for a proxy that stands still: what it has not made yet when the outcome is found out is never made.
+            _ => store,
+        };
+        let mut store = open(&format!("{fault:?}"), proxy.address());
         committed(persist_commit(&mut store, &put("begun", b"x")));
         proxy.strike(fault, 1);
         let write = put(&name, b"once").expect(key(&name), Version::ABSENT);
@@ -253,12 +258,14 @@ fn an_etcd_that_stands_still_leaves_an_outcome_that_is_found_out_later() {
     let Some(server) = server() else { return };
     let mut store = hasty("a", server.address());
     let first = committed(persist_commit(&mut store, &put("a", b"one")));
+    // On a loaded machine that may have taken several tries.
+    let before = store.counts();
     server.pause();
     let away = store.read(&Prefix::all()).unwrap_err();
     assert!(matches!(away, TruthError::Away { .. }), "{away}");
     let unknown = store.commit(&put("a", b"two")).unwrap_err();
     assert_eq!(unknown.effect(), Effect::Unknown, "{unknown}");
-    assert_eq!(store.counts().unknown, 1);
+    assert_eq!(store.counts().unknown, before.unknown + 1);
     // As long as it is open, nothing else is answered.
     assert!(store.read(&Prefix::all()).is_err());
     server.go_on();
@@ -268,7 +275,7 @@ fn an_etcd_that_stands_still_leaves_an_outcome_that_is_found_out_later() {
     pause(Duration::from_secs(2));
     let later = persist(|| store.read(&Prefix::all()));
     assert_eq!(later.get(&key("a")), Some(&entry), "it is final");
-    assert_eq!(store.counts().settled, 1);
+    assert_eq!(store.counts().settled, before.settled + 1);
 }
 
 fn persist_commit(store: &mut EtcdStore, transaction: &Transaction) -> Result<Outcome, TruthError> {
@@ -285,6 +292,28 @@ fn lead(store: &mut EtcdStore, name: &str) -> Leadership {
     panic!("{name} never leads")
 }
 
+/// The first leads, writes, and is left to it by the second. Its term is a second: on a loaded machine it may end in between, and then
+/// it leads again.
+fn leads_for_a_while(a: &mut EtcdStore, b: &mut EtcdStore) -> Leadership {
+    for _ in 0..20 {
+        let first = lead(a, "a");
+        assert!(first.term() >= TERM_MIN);
+        let renewed = a.renew(&first);
+        let written = a.commit(&put("led", b"a").under(&first));
+        match b.campaign(&key("orchestrator"), &key("b"), TERM_MIN) {
+            Ok(Campaigned::HeldBy { candidate, token }) => {
+                assert_eq!((candidate.as_str(), token), ("a", first.token()));
+                assert_eq!(renewed, Ok(Renewed::Leads));
+                committed(written);
+                return first;
+            }
+            Ok(Campaigned::Leads(instead)) => b.resign(&instead).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("its term ends each time")
+}
+
 /// The leader stands still past its term, with a write under way and others to come: none takes effect.
 #[test]
 fn a_leader_that_was_paused_and_wakes_changes_nothing() {
@@ -292,16 +321,7 @@ fn a_leader_that_was_paused_and_wakes_changes_nothing() {
     let proxy = Proxy::start(server.address());
     let mut a = store("a", proxy.address());
     let mut b = store("b", server.address());
-    let first = lead(&mut a, "a");
-    assert!(first.term() >= TERM_MIN);
-    assert_eq!(a.renew(&first), Ok(Renewed::Leads));
-    committed(a.commit(&put("led", b"a").under(&first)));
-    let held = b.campaign(&key("orchestrator"), &key("b"), TERM_MIN);
-    let expected = Campaigned::HeldBy {
-        candidate: "a".to_owned(),
-        token: first.token(),
-    };
-    assert_eq!(held, Ok(expected));
+    let first = leads_for_a_while(&mut a, &mut b);
     let second = lead(&mut b, "b");
     assert!(second.token() > first.token());
     // It wakes: first a write that the network had kept, then its own.
