@@ -31,6 +31,8 @@ struct Segment {
     client: Node,
     hosts: Vec<UdpSocket>,
     control: Control,
+    /// So that a late answer to what was asked before is none to what is asked now.
+    asked: u8,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<DirectorStatistics>>,
     // Dropped last: nodes and programs end with it.
@@ -91,6 +93,7 @@ impl Segment {
             client,
             hosts: sockets,
             control,
+            asked: 0,
             stop,
             thread: Some(thread),
             _nodes: nodes,
@@ -134,7 +137,9 @@ impl Segment {
     }
 
     /// Which host answers each of so many flows of the client.
-    fn who_answers(&self, flows: u16) -> Vec<usize> {
+    fn who_answers(&mut self, flows: u16) -> Vec<usize> {
+        self.asked += 1;
+        let question = [self.asked];
         let sockets: Vec<UdpSocket> = self
             .client
             .enter(|| {
@@ -147,22 +152,24 @@ impl Segment {
             for (socket, host) in sockets.iter().zip(&found) {
                 if *host == usize::MAX {
                     // The first may wait for ARP, and be lost.
-                    let _ = socket.send_to(b"who", (SHARED, PORT));
+                    let _ = socket.send_to(&question, (SHARED, PORT));
                 }
             }
             asterism_lab::pause(Duration::from_millis(20));
             let mut bytes = [0; 16];
             for (number, host) in self.hosts.iter().enumerate() {
                 while let Ok((_, from)) = host.recv_from(&mut bytes) {
-                    let _ = host.send_to(&[number as u8], from);
+                    let _ = host.send_to(&[number as u8, bytes[0]], from);
                 }
             }
             asterism_lab::pause(Duration::from_millis(5));
             for (socket, host) in sockets.iter().zip(&mut found) {
                 socket.set_nonblocking(true).unwrap();
-                while let Ok((1, from)) = socket.recv_from(&mut bytes) {
+                while let Ok((2, from)) = socket.recv_from(&mut bytes) {
                     assert_eq!(from, (SHARED, PORT).into(), "the answer comes directly");
-                    *host = usize::from(bytes[0]);
+                    if bytes[1] == self.asked {
+                        *host = usize::from(bytes[0]);
+                    }
                 }
             }
             !found.contains(&usize::MAX)
