@@ -213,7 +213,7 @@ fn what_a_lying_listener_offers_is_refused_in_words() {
     let why = reported(&mut port, || {
         if let Ok((mut stream, _)) = listener.accept() {
             stream
-                .set_read_timeout(Some(Duration::from_secs(1)))
+                .set_read_timeout(Some(Duration::from_secs(20)))
                 .unwrap();
             let mut greeting = [0; 32];
             stream.read_exact(&mut greeting).unwrap();

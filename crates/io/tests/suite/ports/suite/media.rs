@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// How long anything may take before it is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The networks of one case.
 pub(crate) struct Stand {
