@@ -140,7 +140,7 @@ fn what_the_kernel_refuses_is_reported_and_what_was_in_force_stays() {
     network.hosts[1].ip(&["link set dev in down"]).unwrap();
     asterism_lab::wait_until(
         "the carrier to be gone",
-        std::time::Duration::from_secs(5),
+        std::time::Duration::from_secs(30),
         || driver.observe().unwrap().targets[1].link_down,
     )
     .unwrap();

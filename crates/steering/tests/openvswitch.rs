@@ -2,7 +2,7 @@
 //! their own. Needs root, `ip` and `openvswitch-switch`; says `SKIPPED` without.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use asterism_lab::openvswitch::{OpenVSwitch, PROGRAMS};
@@ -285,11 +285,14 @@ fn no_packet_is_lost_while_targets_change() {
         let mut driver = driver(&switch, hash);
         driver.apply(&desired(1, &NAMES)).unwrap();
         assert_eq!(driver.version(), Some(version));
-        let changed = AtomicBool::new(false);
+        let (changed, done) = (AtomicBool::new(false), AtomicU32::new(0));
         let (took, rounds, lost) = std::thread::scope(|scope| {
             let changes = scope.spawn(|| {
                 let mut took = Vec::new();
-                for generation in 2..52 {
+                // Until packets have come and gone meanwhile.
+                for generation in (2..).take_while(|generation| {
+                    *generation < 52 || done.load(Ordering::Relaxed) < 2 && *generation < 5_000
+                }) {
                     let out = NAMES[generation as usize % 3];
                     let left = NAMES.into_iter().filter(|name| *name != out);
                     let left: Vec<_> = left.collect();
@@ -301,9 +304,10 @@ fn no_packet_is_lost_while_targets_change() {
             });
             let (mut rounds, mut lost) = (0, 0);
             while !changed.load(Ordering::Relaxed) {
-                let got = flows.round(rounds, Duration::from_secs(5));
+                let got = flows.round(rounds, PATIENCE);
                 lost += got.iter().filter(|host| host.is_none()).count();
                 rounds += 1;
+                done.store(rounds, Ordering::Relaxed);
             }
             (changes.join().unwrap(), rounds, lost)
         });
