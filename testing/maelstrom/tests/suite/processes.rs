@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const NAMES: [&str; 3] = ["n0", "n1", "n2"];
 /// How long an answer may take, and how long the nodes may take to agree.
-const PATIENCE: Duration = Duration::from_secs(8);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running node and its input.
 struct Process {
