@@ -33,6 +33,8 @@ const ACK: TcpFlags = TcpFlags::ACK;
 const SYN_ACK: TcpFlags = TcpFlags(SYN.0 | ACK.0);
 /// How long anything may take on a machine that has much else to do.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// For how long instances answer by what they keep.
+const STALENESS: Duration = Duration::from_millis(500);
 
 /// What is tested: a function, and which of its objects are in the store.
 struct Subject<F> {
@@ -64,6 +66,8 @@ struct Hosts<F: NetworkFunction> {
     /// By instance and shard.
     statistics: Vec<Vec<Arc<StoreStatistics>>>,
     begun: Instant,
+    /// Their time goes so many times slower than the clock: what is to happen within some of it may take longer on a busy machine.
+    slowness: u32,
 }
 
 impl<F: NetworkFunction + Send + Sync> Hosts<F> {
@@ -80,6 +84,7 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
             left: Vec::new(),
             statistics: Vec::new(),
             begun: Instant::now(),
+            slowness: 1,
         };
         (0..instances).for_each(|number| hosts.begin(number));
         hosts
@@ -90,7 +95,7 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
         let remote = objects.filter(|(_, name)| self.subject.remote.contains(name));
         let cache = CacheConfig {
             entries: 1_024,
-            staleness: Duration::from_millis(500),
+            staleness: STALENESS,
             staleness_away: Duration::ZERO,
             has_filter: number % 3 == 2,
         };
@@ -141,7 +146,7 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
     }
 
     fn now(&self) -> Time {
-        Time::from_micros(1 + self.begun.elapsed().as_micros() as u64)
+        Time::from_micros(1 + (self.begun.elapsed() / self.slowness).as_micros() as u64)
     }
 
     fn turn(&mut self) {
@@ -153,7 +158,7 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
         std::thread::sleep(Duration::from_micros(20));
     }
 
-    fn turn_until(&mut self, is_so: impl Fn(&Self) -> bool) {
+    fn turn_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
         let until = Instant::now() + ENDS_WITHIN;
         while !is_so(self) {
             assert!(Instant::now() < until, "it does not end: {:?}", self.all());
@@ -186,6 +191,18 @@ impl<F: NetworkFunction + Send + Sync> Hosts<F> {
             .flat_map(|(port, left)| left.try_iter().map(move |bytes| (port, bytes)))
             .collect();
         left == [(usize::from(port.0 ^ 1), frame.to_vec())]
+    }
+
+    /// The same, of what another instance has just made possible: until it is heard of here, answers that are kept may say otherwise.
+    fn passes_soon(&mut self, number: usize, port: PortNumber, frame: &[u8]) -> bool {
+        let until = self.now() + STALENESS;
+        loop {
+            let is_last = self.now() > until;
+            let has_passed = self.passes(number, port, frame);
+            if has_passed || is_last {
+                return has_passed;
+            }
+        }
     }
 
     fn all(&self) -> Vec<StoreSnapshot> {
@@ -322,7 +339,10 @@ fn flows_pass_by_any_instance(mut hosts: Hosts<Firewall>) {
             (INSIDE, udp(there, (5_000, 53))),
             (OUTSIDE, udp(back, (53, 5_000))),
         ] {
-            assert!(hosts.passes(any(), port, &bytes), "{number}: {bytes:?}");
+            assert!(
+                hosts.passes_soon(any(), port, &bytes),
+                "{number}: {bytes:?}"
+            );
         }
         // What nobody asked for does not come in, and leaves nothing anywhere.
         assert!(!hosts.passes(any(), OUTSIDE, &udp(back, (53, 5_001))));
@@ -330,15 +350,15 @@ fn flows_pass_by_any_instance(mut hosts: Hosts<Firewall>) {
         let router = Ipv4Addr::new(192, 0, 2, 1);
         let about = udp(there, (5_000, 53));
         let error = frame(|out| build::icmp_unreachable(&about, router, 1, out));
-        assert!(hosts.passes(any(), OUTSIDE, &error), "{number}");
+        assert!(hosts.passes_soon(any(), OUTSIDE, &error), "{number}");
         // Of a fragmented datagram the second part alone has no ports.
         let whole = udp(there, (5_000, 53));
-        assert!(hosts.passes(any(), INSIDE, &part(&whole, true)));
-        assert!(hosts.passes(any(), INSIDE, &part(&whole, false)));
+        assert!(hosts.passes_soon(any(), INSIDE, &part(&whole, true)));
+        assert!(hosts.passes_soon(any(), INSIDE, &part(&whole, false)));
         let v6 = to_ipv6(&udp(there, (6_000, 123)));
-        assert!(hosts.passes(any(), INSIDE, &v6), "{number}");
+        assert!(hosts.passes_soon(any(), INSIDE, &v6), "{number}");
         let v6_back = to_ipv6(&udp(back, (123, 6_000)));
-        assert!(hosts.passes(any(), OUTSIDE, &v6_back), "{number}");
+        assert!(hosts.passes_soon(any(), OUTSIDE, &v6_back), "{number}");
         expected[hosts.shard_of(there.0, there.1)] += 2;
     }
     assert_eq!(hosts.misplaced(), 0, "{:?}", hosts.all());
@@ -390,11 +410,11 @@ fn shards_are_slots_of_a_redis_cluster() {
     hosts.connected();
     let there = (client(1), server(1));
     let place = hosts.shard_of(there.0, there.1);
-    assert!(hosts.passes(0, INSIDE, &udp(there, (5_000, 53))));
+    assert!(hosts.passes_soon(0, INSIDE, &udp(there, (5_000, 53))));
     let key = format!("{{fw/s{place}}}layout");
     let from = cluster.holder(&key);
     cluster.move_slot(&key, (from + 1) % 3);
-    assert!(hosts.passes(1, OUTSIDE, &udp((there.1, there.0), (53, 5_000))));
+    assert!(hosts.passes_soon(1, OUTSIDE, &udp((there.1, there.0), (53, 5_000))));
     assert_ne!(cluster.holder(&key), from);
     flows_pass_by_any_instance(hosts);
 }
@@ -403,6 +423,8 @@ fn shards_are_slots_of_a_redis_cluster() {
 fn a_shard_that_is_away_holds_up_its_own_conversations_alone() {
     let mut stores = embedded(2);
     let mut hosts = Hosts::new(firewall(), each_alone(&stores), 3);
+    // A packet may wait for two seconds.
+    hosts.slowness = 8;
     hosts.connected();
     let of = |hosts: &Hosts<Firewall>, place| {
         let mut numbers = 0..200;
@@ -413,10 +435,10 @@ fn a_shard_that_is_away_holds_up_its_own_conversations_alone() {
     };
     let (here, away) = (of(&hosts, 0), of(&hosts, 1));
     for there in [here, away] {
-        assert!(hosts.passes(0, INSIDE, &udp(there, (5_000, 53))));
+        assert!(hosts.passes_soon(0, INSIDE, &udp(there, (5_000, 53))));
     }
     let address = stores[1].address;
-    stores.truncate(1);
+    stores[1].end();
     let is_away = |hosts: &Hosts<Firewall>| {
         let statistics = hosts.statistics.iter();
         statistics
@@ -429,8 +451,12 @@ fn a_shard_that_is_away_holds_up_its_own_conversations_alone() {
         // While that waits, others come and go.
         hosts.inject(number, INSIDE, &udp(here, (5_000, 53)));
         hosts.inject(number, INSIDE, &udp(here, (7_000 + number as u16, 53)));
-        hosts.turn_until(|hosts| hosts.parked() == number + 1);
-        assert_eq!(hosts.left[number][1].try_iter().count(), 2);
+        let mut came = 0;
+        hosts.turn_until(|hosts| {
+            came += hosts.left[number][1].try_iter().count();
+            came >= 2 && hosts.parked() == number + 1
+        });
+        assert_eq!(came, 2);
     }
     assert_eq!(hosts.dropped(Reason::ParkedTooLong), 0);
     // It comes back, empty: what it had is lost with it, and its packets go on within the two seconds that they may wait.
@@ -553,7 +579,7 @@ fn two_shards_of_one_server_have_keys_of_their_own() {
     let mut hosts = Hosts::new(firewall(), vec![vec![store.address]; 2], 1);
     hosts.connected();
     // Two shards of one server have keys of their own.
-    assert!(hosts.passes(0, INSIDE, &udp((client(1), server(1)), (5_000, 53))));
+    assert!(hosts.passes_soon(0, INSIDE, &udp((client(1), server(1)), (5_000, 53))));
     assert_eq!(hosts.entries(0).iter().sum::<usize>(), 1);
 }
 

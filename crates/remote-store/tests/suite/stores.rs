@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use asterism_embedded_store::{RunningServer, Server, ServerConfig};
+use asterism_lab::KeptPort;
 use asterism_lab::redis::{Redis, RedisCluster};
 use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig};
 
@@ -20,6 +21,8 @@ const CACHE: CacheConfig = CacheConfig {
 pub(crate) struct Embedded {
     server: Option<RunningServer>,
     pub(crate) address: SocketAddr,
+    /// Its port, if it has one of its own: another one may listen there later.
+    port: Option<KeptPort>,
 }
 
 impl Embedded {
@@ -27,7 +30,12 @@ impl Embedded {
         Self::start_with(ServerConfig::new(listen))
     }
 
-    pub(crate) fn start_with(config: ServerConfig) -> Self {
+    pub(crate) fn start_with(mut config: ServerConfig) -> Self {
+        let is_any = config.listen == any_port();
+        let port = is_any.then(|| KeptPort::new().expect("a port is free"));
+        if let Some(port) = &port {
+            config.listen = port.address();
+        }
         let begun = Instant::now();
         let now_ms = move || 1_000_000 + begun.elapsed().as_millis() as u64;
         let server = Server::bind(config, now_ms).expect("a free port");
@@ -35,11 +43,12 @@ impl Embedded {
         Self {
             address: server.address(),
             server: Some(server),
+            port,
         }
     }
 
-    /// Ends it.
-    fn end(&mut self) {
+    /// Ends it. What listens there next holds the port.
+    pub(crate) fn end(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop().expect("it serves");
         }
@@ -54,7 +63,7 @@ pub(crate) fn any_port() -> SocketAddr {
 pub(crate) enum Stores {
     Embedded(Embedded),
     /// Where the embedded store was, nobody says anything.
-    Silent(TcpListener),
+    Silent(TcpListener, Option<KeptPort>),
     Redis(Redis),
     /// A primary and two replicas; packets leave when a replica has their writes.
     Replicated(Vec<Redis>),
@@ -88,7 +97,7 @@ impl Stores {
         let of = |all: &[Redis]| all.iter().rev().map(Redis::address).collect();
         match self {
             Stores::Embedded(embedded) => vec![embedded.address],
-            Stores::Silent(listener) => vec![listener.local_addr().expect("its port")],
+            Stores::Silent(listener, _) => vec![listener.local_addr().expect("its port")],
             Stores::Redis(redis) => vec![redis.address()],
             // The primary is the last one.
             Stores::Replicated(all) => of(all),
@@ -114,7 +123,7 @@ impl Stores {
     /// The server that has the keys, and its place.
     pub(crate) fn holder(&self) -> Option<(usize, &Redis)> {
         match self {
-            Stores::Embedded(_) | Stores::Silent(_) => None,
+            Stores::Embedded(_) | Stores::Silent(..) => None,
             Stores::Redis(redis) => Some((0, redis)),
             Stores::Replicated(all) => Some((0, all.first()?)),
             Stores::Cluster(cluster) => {
@@ -130,7 +139,7 @@ impl Stores {
             let address = embedded.address;
             embedded.end();
             let listener = TcpListener::bind(address).expect("the port is free");
-            *self = Stores::Silent(listener);
+            *self = Stores::Silent(listener, embedded.port.take());
             return 0;
         }
         let (place, redis) = self.holder().expect("it has the keys");
@@ -141,11 +150,13 @@ impl Stores {
     /// That server speaks again.
     pub(crate) fn speak(&mut self, place: usize) {
         match self {
-            Stores::Silent(listener) => {
+            Stores::Silent(listener, port) => {
                 let address = listener.local_addr().expect("its port");
-                // The port is free once the listener is gone.
-                *self = Stores::Silent(TcpListener::bind(any_port()).expect("a port is free"));
-                *self = Stores::Embedded(Embedded::start(address));
+                let port = port.take();
+                // The listener goes: another one may be there.
+                *listener = TcpListener::bind(any_port()).expect("a port is free");
+                let embedded = Embedded::start(address);
+                *self = Stores::Embedded(Embedded { port, ..embedded });
             }
             Stores::Embedded(_) => {}
             Stores::Redis(redis) => redis.go_on(),
