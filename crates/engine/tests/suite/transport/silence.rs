@@ -51,6 +51,18 @@ fn one_way_loss_is_reported_at_both_ends_with_its_cause() {
     wait_for(&hosts, &[]);
     for (host, with, expected) in [(0, 1, PeerFault::Deaf), (1, 0, SILENT)] {
         let member = MemberId(with);
+        let is_over = |notice: &Notice| {
+            *notice
+                == Notice::FaultOver {
+                    member,
+                    fault: expected,
+                }
+        };
+        let waited = Instant::now();
+        while !hosts[host].take_notices().iter().any(is_over) {
+            assert!(waited.elapsed() < Duration::from_secs(25), "it is over");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let notices = hosts[host].take_notices();
         let begun = notices.iter().position(|one| {
             *one == Notice::Fault {
@@ -58,12 +70,7 @@ fn one_way_loss_is_reported_at_both_ends_with_its_cause() {
                 fault: expected,
             }
         });
-        let over = notices.iter().position(|one| {
-            *one == Notice::FaultOver {
-                member,
-                fault: expected,
-            }
-        });
+        let over = notices.iter().position(is_over);
         assert!(begun.is_some() && begun < over, "{notices:?}");
         let stuck = |one: &Notice| {
             matches!(
