@@ -21,6 +21,7 @@ pub(crate) struct Collector {
     child: Child,
     folder: PathBuf,
     socket: UdpSocket,
+    port: u16,
 }
 
 impl Collector {
@@ -58,18 +59,41 @@ impl Collector {
             child,
             folder,
             socket,
+            port,
         })
     }
 
-    /// Sends it a message. A burst that the receiver's buffer does not hold is lost, as with every exporter over UDP.
+    /// Sends it a message, once it has taken those before: what the receiver's buffer does not hold is lost, as with every exporter over
+    /// UDP.
     pub(crate) fn send(&self, message: &[u8]) -> bool {
         self.socket.send(message).expect("the collector listens");
-        std::thread::park_timeout(Duration::from_micros(200));
+        self.await_taken();
         true
+    }
+
+    /// Waits until all that was sent was taken from its socket.
+    fn await_taken(&self) {
+        let at = format!("0100007F:{:04X}", self.port);
+        let is_taken = || {
+            let sockets = std::fs::read_to_string("/proc/net/udp").expect("Linux");
+            let mut lines = sockets.lines().map(|line| line.split_whitespace());
+            let socket = lines.find(|line| line.clone().nth(1) == Some(&at));
+            let queues = socket.and_then(|mut line| line.nth(4));
+            queues.expect("it listens").ends_with(":00000000")
+        };
+        for _ in 0..300_000 {
+            if is_taken() {
+                return;
+            }
+            std::thread::park_timeout(Duration::from_micros(100));
+        }
+        panic!("it does not take what is sent");
     }
 
     /// Ends it; what `nfdump` shows of all that it has, as these arguments say.
     pub(crate) fn shown(mut self, arguments: &[&str]) -> String {
+        self.await_taken();
+        // What it took last it has still to write.
         std::thread::park_timeout(Duration::from_millis(500));
         let id = self.child.id().to_string();
         let killed = Command::new("kill").arg(&id).status().expect("kill runs");
