@@ -66,13 +66,14 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::time::Duration;
 
     #[test]
     fn what_is_sent_comes_and_what_is_not_is_counted() {
         let listener = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         listener
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
         let mut collector = Collector::open(listener.local_addr().unwrap()).unwrap();
         let (sent, lost) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -82,8 +83,18 @@ mod tests {
         collector.settle(&sent, &lost);
         assert_eq!(lost.load(Ordering::Relaxed), 0);
         drop(listener);
+        // The kernel's answer may come a moment later.
+        let await_refusal = |collector: &Collector| {
+            let mut look = [PollFd::new(&collector.socket, PollFlags::empty())];
+            let time = Timespec {
+                tv_sec: 30,
+                tv_nsec: 0,
+            };
+            assert_eq!(poll(&mut look, Some(&time)), Ok(1), "it is refused");
+        };
         // One that nobody takes, and nothing after it.
         collector.send(b"one", &sent, &lost);
+        await_refusal(&collector);
         collector.settle(&sent, &lost);
         assert_eq!(
             (collector.take_lost(), lost.load(Ordering::Relaxed)),
@@ -91,7 +102,9 @@ mod tests {
         );
         // The first that nobody takes is reported by ICMP, at the next.
         for _ in 0..10 {
-            collector.send(b"two", &sent, &lost);
+            if collector.send(b"two", &sent, &lost) {
+                await_refusal(&collector);
+            }
         }
         let (sent, lost) = (sent.into_inner(), lost.into_inner());
         assert_eq!(sent + lost, 12);

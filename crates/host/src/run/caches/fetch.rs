@@ -301,7 +301,10 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener};
 
-    const TIMEOUT: Duration = Duration::from_millis(500);
+    /// Of an answer that does not come.
+    const SHORT: Duration = Duration::from_millis(500);
+    /// Of one that comes, from a server that may stand still for a while.
+    const LONG: Duration = Duration::from_secs(30);
 
     fn good() -> Vec<u8> {
         let header = Header {
@@ -313,12 +316,13 @@ mod tests {
         digest
     }
 
-    /// What comes of an answer of these parts, between which time passes.
-    fn fetched(parts: Vec<Vec<u8>>) -> Result<(Header, Vec<u8>), Refusal> {
+    /// What comes of an answer of these parts. Behind an empty one nothing comes until who asks has hung up.
+    fn fetched(timeout: Duration, parts: Vec<Vec<u8>>) -> Result<(Header, Vec<u8>), Refusal> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let SocketAddr::V4(at) = listener.local_addr().unwrap() else {
             panic!()
         };
+        let (done, is_done) = std::sync::mpsc::channel::<()>();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = [0; 300];
@@ -330,13 +334,14 @@ mod tests {
             for part in parts {
                 // Who asks may have hung up by now.
                 if part.is_empty() {
-                    std::thread::park_timeout(2 * TIMEOUT);
+                    let _ = is_done.recv();
                 } else {
                     let _ = stream.write_all(&part);
                 }
             }
         });
-        let result = fetch(at, TIMEOUT, 1_000, &MonotonicClock::new());
+        let result = fetch(at, timeout, 1_000, &MonotonicClock::new());
+        drop(done);
         server.join().unwrap();
         result
     }
@@ -356,16 +361,19 @@ mod tests {
             "HTTP/1.1 200 Cache Digest OK\r\nContent-Length: {}",
             good.len()
         );
-        assert_eq!(fetched(vec![answer(&sized, &good)]), Ok(expected.clone()));
         assert_eq!(
-            fetched(vec![answer("HTTP/1.0 200 OK", &good)]),
+            fetched(LONG, vec![answer(&sized, &good)]),
+            Ok(expected.clone())
+        );
+        assert_eq!(
+            fetched(LONG, vec![answer("HTTP/1.0 200 OK", &good)]),
             Ok(expected.clone())
         );
         let whole = answer(&sized, &good);
         let parts = whole.chunks(50).map(<[u8]>::to_vec).collect();
-        assert_eq!(fetched(parts), Ok(expected.clone()));
+        assert_eq!(fetched(LONG, parts), Ok(expected.clone()));
         // With a length it need not end.
-        assert_eq!(fetched(vec![whole, Vec::new()]), Ok(expected));
+        assert_eq!(fetched(LONG, vec![whole, Vec::new()]), Ok(expected));
     }
 
     #[test]
@@ -414,7 +422,11 @@ mod tests {
                 Refusal::Unreachable,
             ),
         ] {
-            assert_eq!(fetched(parts), Err(refusal));
+            let timeout = match refusal {
+                Refusal::Unreachable => SHORT,
+                _ => LONG,
+            };
+            assert_eq!(fetched(timeout, parts), Err(refusal));
         }
     }
 }
