@@ -8,6 +8,7 @@ mod addresses;
 mod ends;
 mod failover;
 mod filter;
+mod format;
 mod kept;
 mod limits;
 mod meters;
