@@ -3,9 +3,9 @@
 
 pub use asterism_config::ObjectChoice;
 pub use asterism_config::functions::{
-    DROP, DescribedObject, FOLLOWED, FunctionError, FunctionSettings, KeptHere, LARGE, LEASED,
-    LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, Together, UNSUMMED, WAIT, absent,
-    capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
+    DROP, DescribedObject, FILTER, FOLLOWED, FunctionError, FunctionSettings, GRAPH, HEAVIEST,
+    KeptHere, LARGE, LEASED, LISTED, LOCAL, ObjectKind, OutsideFunction, REPLICATED, Together,
+    WAIT, absent, capacity, check_whole_seconds, delay, described, kept_here, placement, seconds,
 };
 pub use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 pub use asterism_toml_schema::kind::{Kind, Value, Word};

@@ -162,8 +162,12 @@ macro_rules! kept_here {
 }
 
 kept_here! {
-    /// Filters, graphs and the heaviest keys.
-    UNSUMMED = "a store keeps tables, registers, sums and token buckets alone";
+    /// Bloom filters, counting ones too.
+    FILTER = "a read names a place of each of its rows, where a set answers by one key and without mistakes";
+    /// Graphs.
+    GRAPH = "its degrees follow the arrival and the end of its edges, and a store counts entries by fixed places alone";
+    /// The heaviest keys.
+    HEAVIEST = "a new key takes the place of the lightest one, so that each addition would depend on all places";
     /// Sums over a window of time that the function lists.
     LISTED = "the function lists its sums, and a store is asked for those of single keys";
     /// Vectors of many places.

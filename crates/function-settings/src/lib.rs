@@ -43,10 +43,10 @@ pub use cache_digests::{CacheDigestsSettings, CacheSettings};
 pub use chain::{ChainSettings, STAGE, STAGE_CHANGEABLE, StageSettings};
 pub(crate) use described::CHOICE;
 pub use described::{
-    ACKED, AT_ONCE, DROP, DescribedObject, Description, FLOWS_MAX, FOLLOWED, KeptHere, LARGE,
-    LEASED, LISTED, LOCAL, ObjectKind, REPLICATED, Together, UNSUMMED, WAIT, absent, capacity,
-    check_whole_seconds, count, delay, described, flow_capacity, kept_here, placement, release,
-    seconds,
+    ACKED, AT_ONCE, DROP, DescribedObject, Description, FILTER, FLOWS_MAX, FOLLOWED, GRAPH,
+    HEAVIEST, KeptHere, LARGE, LEASED, LISTED, LOCAL, ObjectKind, REPLICATED, Together, WAIT,
+    absent, capacity, check_whole_seconds, count, delay, described, flow_capacity, kept_here,
+    placement, release, seconds,
 };
 pub use error::FunctionError;
 pub use file_error::{FILE_BYTES_MAX, FileError};

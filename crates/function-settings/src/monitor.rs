@@ -9,7 +9,7 @@ use asterism_functions::monitor::{Monitor, MonitorConfig};
 
 use super::export::{export, export_protocol};
 use crate::described::{
-    CHOICE, DROP, Description, LISTED, REPLICATED, Together, UNSUMMED, absent, capacity,
+    CHOICE, DROP, Description, GRAPH, HEAVIEST, LISTED, REPLICATED, Together, absent, capacity,
     check_whole_seconds, count, delay, kept_here, objects, placement, release,
 };
 use crate::error::FunctionError;
@@ -57,7 +57,7 @@ objects! {
     protocols: Counter = "Packets and bytes by protocol.",
         [placement(REPLICATED), delay()];
     links: Table = "Edges from sending to receiving hosts, each counted once for each instance that sees it.",
-        [kept_here(REPLICATED, UNSUMMED), delay(), absent(DROP), release(), capacity("65_536")];
+        [kept_here(REPLICATED, GRAPH), delay(), absent(DROP), release(), capacity("65_536")];
     alarms: Table = "Hosts with too many edges.",
         [placement(REPLICATED), delay(), absent(DROP), release(), capacity("4_096")];
     flow_packets: Counter = "Packets of each flow, by intervals.",
@@ -67,9 +67,9 @@ objects! {
     sizes: Counter = "The sketch of flow sizes, by intervals.",
         [kept_here(REPLICATED, LISTED), delay()];
     heavy_bytes: Counter = "The heaviest flows by bytes.",
-        [kept_here(REPLICATED, UNSUMMED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, HEAVIEST), delay(), bounded(1 << 16, "512", PLACES)];
     heavy_packets: Counter = "The heaviest flows by packets.",
-        [kept_here(REPLICATED, UNSUMMED), delay(), bounded(1 << 16, "512", PLACES)];
+        [kept_here(REPLICATED, HEAVIEST), delay(), bounded(1 << 16, "512", PLACES)];
     volumes: Counter = "Approximate bytes of any flow: a sketch.",
         [placement(REPLICATED), delay()];
     unrecorded: Counter = "How often an entry found no room.",

@@ -9,8 +9,8 @@ use std::time::Duration;
 use asterism::Program;
 use asterism::outside::{
     Default, DescribedObject, Field, FunctionError, FunctionSettings, Kind, ObjectChoice,
-    ObjectKind, OutsideFunction, REPLICATED, Report, Section, Setting, UNSUMMED, Values, delay,
-    described, kept_here, section,
+    ObjectKind, OutsideFunction, REPLICATED, Report, Section, Setting, Values, delay, described,
+    placement, section,
 };
 use asterism_function::{
     Ask, Builder, Counters, Flow4, Late, MetricKind, NetworkFunction, Observable, OwnMetric,
@@ -119,7 +119,7 @@ section! {
 static PACKETS: Section = Section {
     path: "function.quota.state.packets",
     meaning: "Packets of each source.",
-    fields: &[kept_here(REPLICATED, UNSUMMED), delay()],
+    fields: &[placement(REPLICATED), delay()],
 };
 
 impl OutsideFunction for QuotaSettings {
@@ -214,7 +214,7 @@ fn a_configuration_can_name_it_and_mistakes_are_shown_at_their_lines() {
             "did you mean `packets`?",
         ),
         (
-            "[function.quota.state]\npackets = { placement = \"remote\" }\n",
+            "[function.quota.state]\npackets = { placement = \"owned\" }\n",
             2,
             "choose \"replicated\"",
         ),

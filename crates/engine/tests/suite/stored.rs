@@ -357,7 +357,7 @@ fn what_cannot_live_in_a_store_is_refused_with_a_sentence() {
     );
     assert_eq!(
         refusal(|_| ObjectSettings::REMOTE, true),
-        "`numbers` cannot live in a store, since a store keeps tables, registers, sums and token buckets alone"
+        "`numbers` cannot live in a store, since a read names a place of each of its rows, where a set answers by one key and without mistakes"
     );
 }
 

@@ -316,7 +316,13 @@ impl<K: Key> Inspect for Bloom<K> {
     }
 }
 
-impl<K: Key> Fetch for Bloom<K> {}
+impl<K: Key> Fetch for Bloom<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some(
+            "a read names a place of each of its rows, where a set answers by one key and without mistakes",
+        )
+    }
+}
 
 impl<K: Key> Operations for Bloom<K> {
     fn begin_recording(&mut self) {

@@ -128,7 +128,13 @@ impl<K: Key> Inspect for CountingBloom<K> {
     }
 }
 
-impl<K: Key> Fetch for CountingBloom<K> {}
+impl<K: Key> Fetch for CountingBloom<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some(
+            "a read names a place of each of its rows, where a set answers by one key and without mistakes",
+        )
+    }
+}
 
 impl<K: Key> Operations for CountingBloom<K> {
     fn begin_recording(&mut self) {

@@ -557,7 +557,13 @@ impl<K: Key> Inspect for TopK<K> {
     }
 }
 
-impl<K: Key> Fetch for TopK<K> {}
+impl<K: Key> Fetch for TopK<K> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some(
+            "a new key takes the place of the lightest one, so that each addition would depend on all places",
+        )
+    }
+}
 
 impl<K: Key> Operations for TopK<K> {
     fn begin_recording(&mut self) {

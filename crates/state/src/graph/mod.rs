@@ -444,7 +444,13 @@ impl<N: Key> Inspect for Graph<N> {
     }
 }
 
-impl<N: Key> Fetch for Graph<N> {}
+impl<N: Key> Fetch for Graph<N> {
+    fn stays_because(&self) -> Option<&'static str> {
+        Some(
+            "its degrees follow the arrival and the end of its edges, and a store counts entries by fixed places alone",
+        )
+    }
+}
 
 impl<N: Key> Operations for Graph<N> {
     fn begin_recording(&mut self) {

@@ -61,9 +61,7 @@ pub enum SumsShown {
 /// Reads by keys, of an object that lives in a store.
 pub trait Fetch {
     /// Why it cannot live in a store: the end of a sentence that begins with its name and "cannot live in a store, since". `None`: it can.
-    fn stays_because(&self) -> Option<&'static str> {
-        Some("a store keeps tables, registers, sums and token buckets alone")
-    }
+    fn stays_because(&self) -> Option<&'static str>;
     /// Whether each of its keys is of one conversation: so a store of several shards can have it, each with whole conversations.
     fn is_by_conversation(&self) -> bool {
         false
