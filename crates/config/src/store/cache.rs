@@ -2,12 +2,16 @@
 
 use core::time::Duration;
 
+use asterism_engine::PARKED_US_MAX;
 use toml::de::{DeTable, DeValue};
 
 use super::fields::{CACHE, SERVE_KNOWN, STORE};
 use asterism_toml_schema::diagnostic::{Diagnostic, Report};
 use asterism_toml_schema::section::Values;
 use asterism_toml_schema::table;
+
+/// How long a packet waits for a store at most.
+const WAITS_MAX: Duration = Duration::from_micros(PARKED_US_MAX);
 
 /// Answers that each instance keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +51,17 @@ pub(super) fn read(
             return None;
         }
         return Some(None);
+    }
+    if serves_known && values.get(STORE.timeout)? >= WAITS_MAX {
+        report.add(
+            Diagnostic::error(
+                "packets of known flows would be dropped before the store counts as away",
+                values.span_of(STORE.timeout),
+            )
+            .label("a packet waits for two seconds at most")
+            .help("write a shorter time, such as timeout = \"1s\"; or when_down = \"drop\""),
+        );
+        return None;
     }
     Some(Some(StoreCache {
         entries: usize::try_from(cache.get(CACHE.entries)?).ok()?,

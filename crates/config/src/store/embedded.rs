@@ -88,7 +88,7 @@ pub(super) fn read(
     if hosts.is_open {
         let error = Diagnostic::error("no host of this cluster is listed to run a store", place);
         report.add(error.help(
-            "write address = \"10.0.0.5:6379\" in [store]: any server of the Redis protocol, such as `asterism store`",
+            "write address = \"10.0.0.5:6379\" in [store], the address of a Redis 7 or of `asterism store`",
         ));
     } else {
         let named = table.get(EMBEDDED.members).unwrap_or_default();

@@ -15,7 +15,7 @@ section! {
     /// The store of remote objects.
     pub(crate) static STORE: StoreKeys = {
         path: "store",
-        meaning: "The store that objects with placement = \"remote\" live in: any server of the Redis protocol, such as Redis 7 or `asterism store`, or the embedded store that hosts run themselves. The same for all hosts.",
+        meaning: "The store that objects with placement = \"remote\" live in: a server that speaks the protocol of Redis, or the embedded store that hosts run themselves. Tested are Redis 7 and `asterism store`. The same for all hosts.",
         fields: {
             address: List<SocketAddr> = Setting {
                 kind: Kind::Several {
@@ -94,7 +94,7 @@ section! {
  most: Duration::from_secs(60),
  },
                 default: Default::Is("\"1s\""),
-                meaning: "How long a reply of the store may take before the connection counts as lost and is opened again.",
+                meaning: "How long a reply of the store may take before the connection counts as lost and is opened again. With `when_down = \"serve-known\"` less than two seconds, for which packets wait.",
             },
             cache: Values = Setting {
                 kind: Kind::Table(CACHE.section()),

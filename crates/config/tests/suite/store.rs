@@ -51,6 +51,27 @@ fn stages_say_each_for_themselves_what_is_in_the_store() {
 }
 
 #[test]
+fn known_flows_are_served_before_their_packets_are_dropped() {
+    let with = |timeout: &str, when_down: &str| {
+        let address = "address = \"[2001:db8::7]:6379\"\n";
+        let more = format!(
+            "{address}timeout = \"{timeout}\"\nwhen_down = \"{when_down}\"\n\
+             cache = {{ entries = 4_096 }}\n"
+        );
+        let (config, report) = read(&CHAIN.replace(address, &more), Purpose::Host);
+        (config.is_some(), report)
+    };
+    let (is_read, report) = with("2s", "serve-known");
+    assert!(!is_read, "two seconds");
+    let error = "packets of known flows would be dropped before the store counts as away";
+    assert!(report.contains(error), "{report}");
+    for (timeout, when_down) in [("1999ms", "serve-known"), ("60s", "drop")] {
+        let (is_read, report) = with(timeout, when_down);
+        assert!(is_read, "{timeout}: {report}");
+    }
+}
+
+#[test]
 fn a_store_has_an_address_or_several() {
     let with = |address: &str| {
         let text = CHAIN.replace("\"[2001:db8::7]:6379\"", address);
