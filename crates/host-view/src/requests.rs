@@ -107,6 +107,9 @@ pub struct Found {
     pub entries: Vec<FoundEntry>,
     /// Whether there were more.
     pub more: bool,
+    /// What of the store of remote objects was not searched, a sentence for each part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsearched: Vec<String>,
 }
 
 /// What is sought: entries for which all holds that is said.
@@ -213,6 +216,9 @@ pub struct StateDocument {
     pub entries: Vec<EntryDocument>,
     /// Whether more entries match.
     pub more: bool,
+    /// What of the store of remote objects was not searched, a sentence for each part: there may be entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsearched: Vec<String>,
 }
 
 /// An entry.

@@ -1,5 +1,6 @@
 //! The store of remote objects as `status`, health and metrics show it.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering;
 use asterism_config::{Store, StoreShard};
 use asterism_embedded_store::ServerStatistics;
 pub use asterism_remote_store::{CacheDocument, FilterDocument, ShardDocument, StoreDocument};
-use asterism_remote_store::{Listing, StorePlace, StoreStatistics};
+use asterism_remote_store::{Listed, Listing, StorePlace, StoreStatistics};
 
 use crate::health::HealthDocument;
 
@@ -94,12 +95,43 @@ impl StoreView {
         self
     }
 
-    /// Where the store is, and what shows its entries; `None` without a store.
+    /// What shows its entries; `None` without a store.
     #[must_use]
-    pub fn listing(&self) -> Option<(String, &dyn Listing)> {
-        let configured = self.0.as_ref()?;
-        let listing = configured.listing.as_deref()?;
-        Some((configured.store.to_string(), listing))
+    pub fn listing(&self) -> Option<&dyn Listing> {
+        self.0.as_ref()?.listing.as_deref()
+    }
+
+    /// Whether it has several shards.
+    #[must_use]
+    pub fn has_shards(&self) -> bool {
+        let configured = self.0.as_ref();
+        configured.is_some_and(|configured| configured.store.shards.len() > 1)
+    }
+
+    /// Has the listing go on with another function, an `Arc` of it.
+    pub fn set_function(&self, function: Box<dyn Any + Send>) {
+        if let Some(listing) = self.listing() {
+            listing.set_function(function);
+        }
+    }
+
+    /// What a search did not reach, a sentence for each part of the store. `enough`: the asker wanted no more.
+    #[must_use]
+    pub fn unsearched(&self, listed: &Listed, enough: bool) -> Vec<String> {
+        let Some(Configured { store, .. }) = &self.0 else {
+            return Vec::new();
+        };
+        let part = |place: &usize| match store.shards.get(*place) {
+            Some((name, addresses)) => {
+                let addresses: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+                format!("the shard {name} of the store, {},", addresses.join(", "))
+            }
+            None => format!("the store {store}"),
+        };
+        let away = listed.away.iter();
+        let away = away.map(|(place, why)| format!("{} is away ({})", part(place), why.label()));
+        let late = (listed.is_cut && !enough).then(|| LATE.to_owned());
+        away.chain(late).collect()
     }
 
     /// It as a document, at this time of the host's clock.
@@ -144,6 +176,9 @@ impl StoreView {
 fn named(shard: &StoreShard) -> (String, Vec<SocketAddr>) {
     (shard.name.clone(), shard.addresses.clone())
 }
+
+/// Of a search that took too long.
+const LATE: &str = "the store was not searched to its end, which takes longer";
 
 /// What a store that is away does to packets.
 #[must_use]

@@ -49,7 +49,7 @@ pub use cache::CacheConfig;
 pub use client::{Client, ClientConfig, ClientEvent, ClientTally};
 pub use document::{CacheDocument, FilterDocument, ShardDocument, StoreDocument, StorePlace};
 pub use link::{RemoteConfig, RemoteStore};
-pub use listing::{Listed, Listing, StoreListing};
+pub use listing::{Entries, Listed, Listing, StoreListing};
 pub use login::{Greeting, Login};
 pub use network::{Network, Sockets};
 pub use password::Password;

@@ -1,12 +1,14 @@
 //! All that a store has of a function, read for people: by a connection of its own, which waits, so not on an instance's thread.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use asterism_function::NetworkFunction;
 use asterism_resp::{Value, Values};
-use asterism_state::{Query, Shown, SumsShown, Tick, each_sum, write_sums};
+use asterism_state::{BadBytes, Query, Shown, SumsShown, Tick, each_sum, write_sums};
 
 use crate::keys::Keys;
 use crate::link::RemoteConfig;
@@ -24,34 +26,70 @@ const SHOWN_EACH: usize = 512;
 /// Bytes of a reply at most.
 const REPLY_BYTES_MAX: usize = 16 << 20;
 
+/// Keys whose entries the function reports on together, at most.
+const REPORTED_EACH: u64 = 128;
+
 /// What came of a listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
-    /// All was shown that was there all the while.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// It took too long, or enough was shown: there may be more.
+    pub is_cut: bool,
+    /// The shards that could not be asked, by their places, each with the reason; a store without shards is one. What all others have was
+    /// shown.
+    pub away: Vec<(usize, AwayReason)>,
+}
+
+impl Listed {
+    /// Whether all was shown that was there all the while.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.is_cut && self.away.is_empty()
+    }
+}
+
+/// The entries of an object on which a function reports.
+#[derive(Clone, Copy, Debug)]
+pub enum Entries<'a> {
+    /// All of them. Costs a scan of everything that the store has, of other objects and other functions too.
     All,
-    /// It took too long, or enough was shown: there is more.
-    Some,
+    /// Those of these rows, as an answer has a row; what is no row of the object is passed over. Costs a read of each.
+    Rows(&'a [Vec<u8>]),
 }
 
 /// Shows what a store has of a function, whatever the function's type.
 pub trait Listing: Send + Sync {
+    /// The objects that are in the store, a bit for each.
+    fn objects(&self) -> u64;
+
     /// Shows the entries of an object, or of all that are in the store, until `is_over` says that it took long enough: `each` is given the
-    /// object's number and says whether it goes on. An entry that changes meanwhile may be shown twice.
-    ///
-    /// # Errors
-    /// The store does not answer, or something else does.
+    /// object's number and says whether it goes on. An entry that changes meanwhile may be shown twice. Waits for the store: for each shard
+    /// that does not answer a second.
     fn list(
         &self,
         object: Option<u8>,
         tick: Tick,
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
-    ) -> Result<Listed, AwayReason>;
+    ) -> Listed;
+
+    /// Has the function [report](asterism_function::Observable::report) on entries of an object that is in the store, in parts, as if they were
+    /// all that its state has. Waits as [`Listing::list`] does; shards that have none of the named rows are not asked.
+    fn report(
+        &self,
+        question: u32,
+        entries: (u8, Entries<'_>),
+        tick: Tick,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Listed;
+
+    /// Goes on with another function of the same kind, an `Arc` of it: its settings are those of which it reports.
+    fn set_function(&self, function: Box<dyn Any + Send>);
 }
 
 /// A function's listing: one connection for each, of several shards one after the other.
 pub struct StoreListing<F> {
-    function: Arc<F>,
+    function: ArcSwap<F>,
     shards: Vec<RemoteConfig>,
 }
 
@@ -64,43 +102,90 @@ impl<F> core::fmt::Debug for StoreListing<F> {
 impl<F> StoreListing<F> {
     /// Of the store that instances of this function use, or of each of its shards.
     pub fn new(function: Arc<F>, shards: Vec<RemoteConfig>) -> Self {
-        Self { function, shards }
+        Self {
+            function: ArcSwap::new(function),
+            shards,
+        }
+    }
+
+    /// Asks each shard, which says whether it showed all. One that is away keeps none of the others from being asked.
+    fn each_shard(
+        &self,
+        is_over: &dyn Fn() -> bool,
+        mut ask: impl FnMut(&RemoteConfig) -> Result<bool, AwayReason>,
+    ) -> Listed {
+        let mut listed = Listed::default();
+        for (place, shard) in self.shards.iter().enumerate() {
+            if place > 0 && is_over() {
+                listed.is_cut = true;
+            }
+            if listed.is_cut {
+                break;
+            }
+            match ask(shard) {
+                Ok(is_all) => listed.is_cut = !is_all,
+                Err(why) => listed.away.push((place, why)),
+            }
+        }
+        listed
     }
 }
 
 impl<F: NetworkFunction + Send + Sync> Listing for StoreListing<F> {
+    fn objects(&self) -> u64 {
+        self.shards.first().map_or(0, |shard| shard.client.objects)
+    }
+
     fn list(
         &self,
         object: Option<u8>,
         tick: Tick,
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
-    ) -> Result<Listed, AwayReason> {
-        for shard in &self.shards {
-            if self.list_one(shard, (object, tick), is_over, each)? == Listed::Some {
-                return Ok(Listed::Some);
-            }
+    ) -> Listed {
+        self.each_shard(is_over, |shard| {
+            self.list_one(shard, (object, tick), is_over, each)
+        })
+    }
+
+    fn report(
+        &self,
+        question: u32,
+        entries: (u8, Entries<'_>),
+        tick: Tick,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Listed {
+        self.each_shard(is_over, |shard| {
+            self.report_one(shard, (question, entries), tick, is_over, each)
+        })
+    }
+
+    fn set_function(&self, function: Box<dyn Any + Send>) {
+        if let Ok(function) = function.downcast::<Arc<F>>() {
+            self.function.store(*function);
         }
-        Ok(Listed::All)
     }
 }
 
 impl<F: NetworkFunction> StoreListing<F> {
+    /// Whether all was shown.
     fn list_one(
         &self,
         config: &RemoteConfig,
         (object, tick): (Option<u8>, Tick),
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(u8, &Shown<'_>) -> bool,
-    ) -> Result<Listed, AwayReason> {
+    ) -> Result<bool, AwayReason> {
         let client = &config.client;
         let in_store = (0..u64::BITS as u8).filter(|number| client.objects >> number & 1 != 0);
         let asked = in_store.filter(|number| object.is_none_or(|object| object == *number));
         let asked: Vec<u8> = asked.collect();
         if asked.is_empty() {
-            return Ok(Listed::All);
+            return Ok(true);
         }
-        let mut bench = Workbench::new(&*self.function, client.seed, client.objects);
+        let function = self.function.load_full();
+        let mut bench = Workbench::new(&*function, client.seed, client.objects);
         bench.set_tick(tick);
         let mut asker = Asker::open(config)?;
         asker.keys = asker.keys.with_sums(bench.sums(), bench.timed());
@@ -114,7 +199,7 @@ impl<F: NetworkFunction> StoreListing<F> {
                 let shown = &mut |entry: &Shown<'_>| each(object, entry);
                 match asker.show_window((object, tick), &mut bench, is_over, shown)? {
                     true => continue,
-                    false => return Ok(Listed::Some),
+                    false => return Ok(false),
                 }
             }
             let mut cursor = b"0".to_vec();
@@ -128,7 +213,7 @@ impl<F: NetworkFunction> StoreListing<F> {
                     (next, goes_on)
                 };
                 if !goes_on || is_over() {
-                    return Ok(Listed::Some);
+                    return Ok(false);
                 }
                 if next == b"0" {
                     break;
@@ -136,7 +221,62 @@ impl<F: NetworkFunction> StoreListing<F> {
                 cursor = next;
             }
         }
-        Ok(Listed::All)
+        Ok(true)
+    }
+
+    /// Whether the function reported on all of these entries.
+    fn report_one(
+        &self,
+        config: &RemoteConfig,
+        (question, (object, entries)): (u32, (u8, Entries<'_>)),
+        tick: Tick,
+        is_over: &dyn Fn() -> bool,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, AwayReason> {
+        let client = &config.client;
+        let function = self.function.load_full();
+        let bench = Workbench::new(&*function, client.seed, client.objects);
+        let mut bench = bench.of_shard(client.shard.clone());
+        bench.set_tick(tick);
+        // No more at a time than the objects have room for.
+        let together = (bench.capacity(object) / 2).clamp(1, REPORTED_EACH) as usize;
+        let named = match entries {
+            Entries::All => None,
+            Entries::Rows(rows) => {
+                let keys = Keys::new(&client.function);
+                let key_of = |row: &Vec<u8>| bench.key_of(&keys, object, row);
+                Some(rows.iter().filter_map(key_of).collect::<Vec<_>>())
+            }
+        };
+        let mut report = |asker: &mut Asker, keys: &[Vec<u8>]| {
+            for keys in keys.chunks(together) {
+                bench.clear();
+                asker.read(keys, is_over, |answer| {
+                    bench.install(&ReadOf::of_lane(object, 0), answer)
+                })?;
+                bench.report(&function, question, each);
+            }
+            Ok::<_, AwayReason>(())
+        };
+        if let Some(keys) = named {
+            if !keys.is_empty() {
+                report(&mut Asker::open(config)?, &keys)?;
+            }
+            return Ok(true);
+        }
+        let mut asker = Asker::open(config)?;
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, keys) = asker.scan(&cursor, object, is_over)?;
+            report(&mut asker, &keys)?;
+            if next == b"0" {
+                return Ok(true);
+            }
+            if is_over() {
+                return Ok(false);
+            }
+            cursor = next;
+        }
     }
 }
 
@@ -303,28 +443,42 @@ impl Asker {
         is_over: &dyn Fn() -> bool,
         each: &mut dyn FnMut(&Shown<'_>) -> bool,
     ) -> Result<bool, AwayReason> {
+        let read = ReadOf::of_lane(object, 0);
+        let mut goes_on = true;
+        self.read(keys, is_over, |answer| {
+            if goes_on {
+                bench.clear();
+                bench.install(&read, answer)?;
+                goes_on = bench.show(object, each);
+            }
+            Ok(())
+        })?;
+        Ok(goes_on)
+    }
+
+    /// Gives what is under each of these keys to `take`, if anything is.
+    fn read(
+        &mut self,
+        keys: &[Vec<u8>],
+        is_over: &dyn Fn() -> bool,
+        mut take: impl FnMut(&[u8]) -> Result<(), BadBytes>,
+    ) -> Result<(), AwayReason> {
         if keys.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let mut words: Vec<&[u8]> = vec![b"MGET"];
         words.extend(keys.iter().map(Vec::as_slice));
-        let read = ReadOf::of_lane(object, 0);
         self.ask(&words, is_over, |value| {
             let Value::Array(values) = *value else {
                 return None;
             };
-            for value in values {
-                let Some(answer) = value.bytes() else {
-                    // It ended meanwhile.
-                    continue;
-                };
-                bench.clear();
-                bench.install(&read, answer).ok()?;
-                if !bench.show(object, each) {
-                    return Some(false);
+            // Without bytes it ended meanwhile.
+            for answer in values {
+                if let Some(answer) = answer.bytes() {
+                    take(answer).ok()?;
                 }
             }
-            Some(true)
+            Some(())
         })
     }
 }

@@ -3,17 +3,20 @@
 use core::cell::Cell;
 use std::rc::Rc;
 
-use asterism_function::{Builder, NetworkFunction};
+use asterism_function::{Builder, NetworkFunction, report_of};
 use asterism_state::{
     Addition, BadBytes, Context, Fetch, FetchedEntry, Identity, Object, ObjectSettings, Query,
     Sequencer, Shown, State, SumsShown, Tick, Transaction, entry_hash,
 };
 
-use crate::keys::Timed;
+use crate::keys::{Keys, Timed};
 
 use crate::mutant::{self, Mutant};
 use crate::shards::Shard;
 use crate::sums::Additions;
+
+/// Records of a table on which a function reports in one part.
+const RECORDS_EACH: u32 = 4_096;
 
 /// The answer to a read by a key that finds nothing.
 pub(crate) const NOTHING: [u8; 2] = [0; 2];
@@ -221,6 +224,16 @@ impl<F: NetworkFunction> Workbench<F> {
         self.object(object)?.reads_of(row, each)
     }
 
+    /// Where a row of an object is; `None`: in another shard, or it is no row of the object.
+    pub(crate) fn key_of(&self, keys: &Keys, object: u8, row: &[u8]) -> Option<Vec<u8>> {
+        let mut key = None;
+        let read = self.reads_of(object, row, &mut |reads| {
+            let first = reads.first().filter(|read| self.is_here(read));
+            key = first.map(|read| keys.of_read(read));
+        });
+        read.ok().and(key)
+    }
+
     /// When the entry of a row that is here ends; `None` if there is none.
     pub(crate) fn end_of(&mut self, object: u8, row: &[u8]) -> Option<Option<Tick>> {
         let mut first = None;
@@ -295,6 +308,25 @@ impl<F: NetworkFunction> Workbench<F> {
             });
         }
         goes_on
+    }
+
+    /// Gives the function's answer to a question about all that is here, in parts.
+    pub(crate) fn report(&self, function: &F, question: u32, each: &mut dyn FnMut(&[u8])) {
+        let (mut cursor, mut part) = (Some(0), Vec::new());
+        while let Some(from) = cursor {
+            part.clear();
+            cursor = report_of(
+                function,
+                &self.state,
+                question,
+                (from, RECORDS_EACH),
+                &mut part,
+            );
+            if !part.is_empty() {
+                each(&part);
+            }
+        }
+        self.context.end(|_, _| {});
     }
 
     /// What a read finds here.

@@ -79,7 +79,7 @@ pub struct StateEntries {
     pub entries: Vec<StateEntry>,
     /// Whether there are more than are here.
     pub is_cut: bool,
-    /// Hosts that were asked and did not answer.
+    /// Hosts that were asked and did not answer, or did not reach all of the store of remote objects.
     pub unanswered: Vec<Unanswered>,
 }
 

@@ -125,7 +125,7 @@ fn by_api(arguments: &FindArguments) -> Result<Flows, SourceError> {
     Ok(client.flows(&query).map_err(ClusterError::from)?)
 }
 
-fn at_socket(arguments: &FindArguments, output: &Output<'_>) -> Result<Flows, SourceError> {
+fn at_socket(arguments: &FindArguments, output: &mut Output<'_>) -> Result<Flows, SourceError> {
     let socket = arguments.which.socket(output.functions())?;
     let wanted = FlowWanted {
         address: arguments.end.map(|end| end.address),
@@ -139,6 +139,9 @@ fn at_socket(arguments: &FindArguments, output: &Output<'_>) -> Result<Flows, So
         ..EntriesWanted::default()
     });
     let found: EntriesDocument = ask(&socket, &request, WITHIN)?;
+    for why in &found.unsearched {
+        output.say(&format!("{why}\n"));
+    }
     let flow = |entry: asterism_host::run::entries::HeldEntry| {
         let flow = entry.flow?;
         Some(FlowFound {

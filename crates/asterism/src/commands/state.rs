@@ -147,6 +147,8 @@ fn get_by_api(at: &Where, arguments: &GetArguments, output: &mut Output<'_>) -> 
     let mut document = StateDocument {
         entries: Vec::new(),
         more: found.objects.iter().any(|object| object.is_cut),
+        // Hosts name it among what they do not answer.
+        unsearched: Vec::new(),
     };
     for object in found.objects {
         for entry in object.entries {
@@ -200,13 +202,20 @@ fn show(found: &StateDocument, arguments: &GetArguments, output: &mut Output<'_>
             Some(format!("the {what} {word}"))
         });
         let said: Vec<_> = said.into_iter().flatten().collect();
-        output.say(&format!("there is no entry with {}\n", said.join(" and ")));
+        let none = match found.unsearched.is_empty() {
+            true => "there is no entry",
+            false => "no entry was found",
+        };
+        output.say(&format!("{none} with {}\n", said.join(" and ")));
     }
     for entry in &found.entries {
         output.text(&entry_text(entry));
     }
     if found.more {
         output.say("more entries match than are shown\n");
+    }
+    for why in &found.unsearched {
+        output.say(&format!("{why}\n"));
     }
 }
 

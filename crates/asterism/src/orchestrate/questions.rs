@@ -204,12 +204,17 @@ pub(super) fn entries(
 fn merged(answers: Answers<EntriesDocument>, object: &str, max: usize) -> StateEntries {
     let mut by_key: BTreeMap<String, Vec<StateHolder>> = BTreeMap::new();
     let mut is_cut = false;
-    // Of a host that has more than it shows, it is not known what it lacks.
+    // Of a host that has more than it shows, or did not reach all of its store, it is not known what it lacks.
     let mut whole = Vec::new();
+    let mut unanswered = answers.unanswered;
     for (host, document) in answers.answered {
         is_cut |= document.more;
-        if !document.more {
+        if !document.more && document.unsearched.is_empty() {
             whole.push(host.clone());
+        }
+        if !document.unsearched.is_empty() {
+            let (host, why) = (host.clone(), document.unsearched.join("; "));
+            unanswered.push(Unanswered { host, why });
         }
         for entry in document.entries {
             let (key, holder) = holder(&host, entry);
@@ -232,7 +237,7 @@ fn merged(answers: Answers<EntriesDocument>, object: &str, max: usize) -> StateE
         object: object.to_owned(),
         entries: by_key.into_iter().take(max).map(entry).collect(),
         is_cut,
-        unanswered: answers.unanswered,
+        unanswered,
     }
 }
 
@@ -371,6 +376,7 @@ mod tests {
             let document = EntriesDocument {
                 entries: entries.clone(),
                 more: *more,
+                unsearched: Vec::new(),
             };
             ((*host).to_owned(), document)
         };
@@ -406,6 +412,18 @@ mod tests {
         // One that has more than it shows may have it.
         let cut = [("a", one(), false), ("b", vec![], true)];
         assert_eq!(of(&cut), (true, nothing(), 1));
+    }
+
+    #[test]
+    fn of_a_host_that_does_not_reach_its_store_it_is_not_known_what_it_lacks() {
+        let one = vec![entry(KEY, "open", 1, 4)];
+        let mut answers = answers(&[("a", one, false), ("b", vec![], false)]);
+        let why = "the store is away".to_owned();
+        answers.answered[1].1.unsearched.push(why.clone());
+        let found = merged(answers, "sessions", 9);
+        assert!(found.entries[0].agree && found.entries[0].lacking.is_empty());
+        let host = "b".to_owned();
+        assert_eq!(found.unanswered, [Unanswered { host, why }]);
     }
 
     #[test]

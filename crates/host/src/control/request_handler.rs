@@ -192,7 +192,7 @@ impl RequestHandler {
                     reply,
                 });
                 let mut found = here.map_err(because)?;
-                entries::in_store(view, &sought, object, &mut found).map_err(because)?;
+                entries::in_store(view, &sought, object, &mut found);
                 in_json(&found)
             }
             Ask::Entries(wanted) => {

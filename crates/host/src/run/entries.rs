@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use asterism_remote_store::{AwayReason, Listed};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use asterism_host_view::flow_text::{FlowText, FlowWanted};
 use asterism_host_view::requests::{
@@ -42,6 +40,9 @@ pub struct EntriesDocument {
     pub entries: Vec<HeldEntry>,
     /// Whether there are more.
     pub more: bool,
+    /// What of the store of remote objects was not searched, a sentence for each part: there may be entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsearched: Vec<String>,
 }
 
 /// An entry, with the packet loops that have it alike.
@@ -66,34 +67,10 @@ pub struct HeldEntry {
     pub flow: Option<FlowText>,
 }
 
-/// Why entries are not searched.
-#[derive(Debug, Error)]
-pub enum EntriesError {
-    /// An instance does not answer.
-    #[error(transparent)]
-    Ask(#[from] AskError),
-    /// The store does not.
-    #[error("the store {address} is away ({why}); name an object that is not in it with --object", why = .why.label())]
-    Store {
-        /// Its address.
-        address: String,
-        /// Why.
-        why: AwayReason,
-    },
-}
-
-/// Searches the store of remote objects, if there is one: for some seconds at most.
-///
-/// # Errors
-/// It does not answer.
-pub fn in_store(
-    view: &View,
-    sought: &Sought,
-    object: Option<u8>,
-    found: &mut Found,
-) -> Result<(), EntriesError> {
-    let Some((address, listing)) = view.store.listing() else {
-        return Ok(());
+/// Searches the store of remote objects, if there is one, for some seconds at most. Parts of it that do not answer are named in what is found.
+pub fn in_store(view: &View, sought: &Sought, object: Option<u8>, found: &mut Found) {
+    let Some(listing) = view.store.listing() else {
+        return;
     };
     let until_us = view.uptime_us() + SEARCH_MAX.as_micros() as u64;
     let is_over = || view.uptime_us() > until_us;
@@ -104,23 +81,18 @@ pub fn in_store(
         }
         !found.more
     });
-    let listed = listed.map_err(|why| EntriesError::Store {
-        address: address.to_owned(),
-        why,
-    })?;
-    found.more |= listed == Listed::Some;
-    Ok(())
+    found.unsearched = view.store.unsearched(&listed, found.more);
 }
 
 /// Searches all packet loops, one after the other, and then the store.
 ///
 /// # Errors
-/// An instance does not answer, or the store does not.
+/// An instance does not answer.
 pub fn query(
     view: &View,
     sought: &Sought,
     object: Option<u8>,
-) -> Result<EntriesDocument, EntriesError> {
+) -> Result<EntriesDocument, AskError> {
     let mut document = EntriesDocument::default();
     for instance in 0..view.instances() {
         let found = view.ask(instance, Duration::ZERO, |reply| Request::Find {
@@ -134,8 +106,9 @@ pub fn query(
         }
     }
     let mut there = Found::default();
-    in_store(view, sought, object, &mut there)?;
+    in_store(view, sought, object, &mut there);
     document.more |= there.more;
+    document.unsearched = there.unsearched;
     for entry in there.entries {
         document.take(None, entry, view);
     }
