@@ -41,11 +41,21 @@ pub fn blocked(arguments: &BlockedArguments, output: &mut Output<'_>) -> End {
 }
 
 fn blocked_text(document: &BlockedDocument) -> String {
+    let unsearched = document.unsearched.iter().map(|why| format!("{why}\n"));
     if document.blocked.is_empty() {
-        return "no source is blocked\n".to_owned();
+        let none = match document.unsearched.is_empty() {
+            true => "no source is blocked\n",
+            false => "no blocked source was found\n",
+        };
+        return core::iter::once(none.to_owned())
+            .chain(unsearched)
+            .collect();
     }
     let blocked = document.blocked.iter();
-    blocked.map(|block| line(block) + "\n").collect()
+    blocked
+        .map(|block| line(block) + "\n")
+        .chain(unsearched)
+        .collect()
 }
 
 /// A block as a line.
@@ -83,6 +93,7 @@ mod tests {
                 block(None, Some("port 53"), 0),
                 block(Some("192.0.2.7:9"), Some("192.0.2.8:80"), 5),
             ],
+            unsearched: Vec::new(),
         };
         assert_eq!(
             blocked_text(&document),
@@ -90,10 +101,15 @@ mod tests {
              all to port 53 by firewall, for ever: line 3: block 10m tcp\n\
              192.0.2.7:9 with 192.0.2.8:80 by firewall, until 2024-12-31T23:59:59Z, 5 s more: line 3: block 10m tcp\n"
         );
-        let blocked = Vec::new();
+        let mut none = BlockedDocument {
+            blocked: Vec::new(),
+            unsearched: Vec::new(),
+        };
+        assert_eq!(blocked_text(&none), "no source is blocked\n");
+        none.unsearched.push("the store is away".to_owned());
         assert_eq!(
-            blocked_text(&BlockedDocument { blocked }),
-            "no source is blocked\n"
+            blocked_text(&none),
+            "no blocked source was found\nthe store is away\n"
         );
     }
 }

@@ -1,20 +1,30 @@
 //! Who is blocked at the hosts of a cluster: the answer to `asterism blocked`.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use asterism_function::Tick;
 use asterism_function::notice::End;
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord};
+use asterism_functions::blocked::BlockedRecord;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::reported::{self, Reported, Wanted};
 use asterism_event_log::date;
 use asterism_host_view::dates::Dates;
 use asterism_host_view::{AskError, View};
+
+/// How long a store is searched at most: less than those who ask wait.
+pub(super) const SEARCH_MAX: Duration = Duration::from_secs(5);
 
 /// Who is blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockedDocument {
     /// Each of them, by function, those that are blocked longest first.
     pub blocked: Vec<BlockDocument>,
+    /// What of the store of remote objects was not searched, a sentence for each part: more may be blocked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsearched: Vec<String>,
 }
 
 /// Something that is blocked.
@@ -60,19 +70,31 @@ pub fn query(view: &View) -> Result<BlockedDocument, BlockedError> {
         return Err(BlockedError::NobodyBlocks);
     }
     let (now, dates) = (view.tick(), view.dates());
-    let mut blocked = Vec::new();
+    let (mut blocked, mut unsearched) = (Vec::new(), Vec::new());
     for (function, asked) in &view.blocking {
         let from = blocked.len();
-        view.records(*asked, BLOCKED_QUESTION, |record: BlockedRecord| {
-            if now < record.until {
-                let of = block(function, &record, (now, dates));
-                blocked.push((record.until, record.source, of));
-            }
-        })?;
+        let reported = Reported::of(view, (function, *asked), reported::BLOCKED);
+        // An instance may keep some of what the store has, and a search may find an entry twice.
+        let mut seen = BTreeSet::new();
+        let more = reported.records(
+            |_| Wanted::All,
+            SEARCH_MAX,
+            |record: BlockedRecord| {
+                if now < record.until && seen.insert((record.source, record.destination)) {
+                    let of = block(function, &record, (now, dates));
+                    blocked.push((record.until, record.source, of));
+                }
+            },
+        )?;
+        unsearched.extend(more);
         blocked[from..].sort_by_key(|(until, source, _)| (core::cmp::Reverse(*until), *source));
     }
     let blocked = blocked.into_iter().map(|(_, _, block)| block).collect();
-    Ok(BlockedDocument { blocked })
+    unsearched.dedup();
+    Ok(BlockedDocument {
+        blocked,
+        unsearched,
+    })
 }
 
 /// A block of a function, at `now` of the cluster's time.

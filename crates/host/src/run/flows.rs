@@ -8,15 +8,14 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use asterism_config::{Function, Settings};
-use asterism_function::{Host, Vlan};
-use asterism_functions::firewall::{
-    Direction, ENDED_AT_ONCE_MAX, FLOWS_QUESTION, Flow, KnownFlow, end_frame,
-};
+use asterism_function::{Host, Vlan, Wire, Writer};
+use asterism_functions::firewall::{Direction, ENDED_AT_ONCE_MAX, Flow, KnownFlow, end_frame};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::choice::{ChoiceError, chosen};
 use super::manual::RefusedDocument;
+use super::reported::{self, Reported, Wanted};
 use asterism_event_log::Event;
 use asterism_host_view::{AskError, Asked, View};
 
@@ -25,6 +24,13 @@ const REPORTED_EVERY: Duration = Duration::from_millis(10);
 const TELLS_MAX: u32 = 200;
 /// How many times it is looked whether the flows have ended.
 const LOOKS_MAX: u32 = 10;
+/// Orders that a packet loop has at a time for flows in a store: fewer than it parks packets of one kind.
+const STORE_ORDERS_MAX: usize = 32;
+/// Flows in a store that one command ends at most.
+const STORE_FLOWS_MAX: usize = 1 << 20;
+/// How long flows in a store are searched at most, and when the last order goes out: those who ask wait for 120 s.
+const STORE_SEARCH_MAX: Duration = Duration::from_secs(60);
+const STORE_ORDERS_UNTIL: Duration = Duration::from_secs(100);
 /// Flows that an answer shows at most.
 pub const FLOWS_SHOWN_MAX: usize = 64;
 /// Addresses, and ports, that one command names at most: a flow has two ends.
@@ -163,6 +169,31 @@ pub enum FlowsError {
     Choice(#[from] ChoiceError),
 }
 
+/// Why flows of a firewall were not ended, or it is not known which were.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+enum EndError {
+    /// The firewall did not get the order, or does not answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// They are in a store of several shards, each of which takes the packets of its own conversations alone. None got an order.
+    #[error(
+        "its flows are in a store of several shards, where no order ends them: they go on until they idle out, or until `asterism block` drops the packets of one end"
+    )]
+    InShards,
+}
+
+impl EndError {
+    fn cure(&self) -> &'static str {
+        match self {
+            EndError::Ask(_) => AGAIN,
+            EndError::InShards => "`asterism block` for one end of each, or a rule with `block`",
+        }
+    }
+}
+
+/// What to do where flows may go on.
+const AGAIN: &str = "`asterism flows end --denied`";
+
 /// Ends the flows that are meant at all firewalls, or at one of them, and says so in the log.
 ///
 /// # Errors
@@ -177,15 +208,17 @@ pub fn end(
         return Err(FlowsError::NoFirewall);
     }
     for (name, asked) in chosen(&view.firewalls, function, "is no firewall here")? {
+        let refused = |why: String| RefusedDocument {
+            function: name.clone(),
+            why,
+        };
         match end_at(view, name, *asked, filter) {
-            Ok(ended) => {
+            Ok((ended, unknown)) => {
                 say(&ended, "manually", events);
                 done.ended.push(ended);
+                done.refused.extend(unknown.map(refused));
             }
-            Err(why) => done.refused.push(RefusedDocument {
-                function: name.clone(),
-                why: why.to_string(),
-            }),
+            Err(why) => done.refused.push(refused(why.to_string())),
         }
     }
     Ok(done)
@@ -194,16 +227,20 @@ pub fn end(
 /// After a reload: ends the flows that the rules deny now, at these firewalls, and says so in the log.
 pub(crate) fn end_denied(view: &View, events: &SyncSender<Event>, firewalls: &[(String, Asked)]) {
     for (name, asked) in firewalls {
-        match end_at(view, name, *asked, &DENIED) {
-            Ok(ended) => say(&ended, "reload", events),
-            Err(why) => {
-                let event = Event::warning("flows-not-ended")
-                    .with("function", name)
-                    .with("why", why)
-                    .effect("flows that the new rules deny may go on")
-                    .cure("`asterism flows end --denied`");
-                let _ = events.try_send(event);
+        let why = match end_at(view, name, *asked, &DENIED) {
+            Ok((ended, unknown)) => {
+                say(&ended, "reload", events);
+                unknown.map(|why| (why, AGAIN))
             }
+            Err(why) => Some((why.to_string(), why.cure())),
+        };
+        if let Some((why, cure)) = why {
+            let event = Event::warning("flows-not-ended")
+                .with("function", name)
+                .with("why", why)
+                .effect("flows that the new rules deny may go on")
+                .cure(cure);
+            let _ = events.try_send(event);
         }
     }
 }
@@ -221,46 +258,112 @@ fn say(ended: &EndedFlowsDocument, by: &str, events: &SyncSender<Event>) {
     let _ = events.try_send(event);
 }
 
+/// Ends flows of a firewall; which ended, and why that is not known of all.
 fn end_at(
     view: &View,
     name: &str,
     asked: Asked,
     filter: &FlowFilter,
-) -> Result<EndedFlowsDocument, AskError> {
-    let mut meant = Vec::new();
-    view.records(asked, FLOWS_QUESTION, |known: KnownFlow| {
-        collect(filter, &known, &mut meant);
-    })?;
-    for frame in frames(&meant) {
-        tell(view, asked, &frame)?;
+) -> Result<(EndedFlowsDocument, Option<String>), EndError> {
+    let reported = Reported::of(view, (name, asked), reported::FLOWS);
+    if reported.is_in_store() && view.store.has_shards() {
+        return Err(EndError::InShards);
     }
-    let reported: BTreeSet<Flow> = meant.iter().copied().collect();
-    let mut left = 0;
-    // Those that begin at once again are known, however often one looks.
-    for look in 0..LOOKS_MAX {
-        if look > 0 {
-            std::thread::park_timeout(REPORTED_EVERY);
-        }
-        left = 0;
-        if !reported.is_empty() {
-            view.records(asked, FLOWS_QUESTION, |known: KnownFlow| {
-                left += u64::from(reported.contains(&known.flow));
-            })?;
-        }
-        if left == 0 {
+    let begun_us = view.uptime_us();
+    let mut meant = Vec::new();
+    let mut unknown = reported.records(
+        |_| Wanted::All,
+        STORE_SEARCH_MAX,
+        |known: KnownFlow| {
+            // Of a store no capacity here is the bound; one more shows that there are more.
+            if !reported.is_in_store() || meant.len() <= STORE_FLOWS_MAX {
+                collect(filter, &known, &mut meant);
+            }
+        },
+    )?;
+    // A search of a store may find a flow twice.
+    let mut seen = BTreeSet::new();
+    meant.retain(|flow| seen.insert(*flow));
+    let mut left = Vec::new();
+    let at_a_time = match reported.is_in_store() {
+        false => meant.len().max(1),
+        true => STORE_ORDERS_MAX * ENDED_AT_ONCE_MAX,
+    };
+    if reported.is_in_store() && meant.len() > STORE_FLOWS_MAX {
+        meant.truncate(STORE_FLOWS_MAX);
+        unknown.push("there are more flows: give the order again".to_owned());
+    }
+    let mut rounds = meant.chunks(at_a_time);
+    for some in rounds.by_ref() {
+        let (still, why) = end_some(view, asked, &reported, some)?;
+        left.extend(still);
+        unknown.extend(why);
+        let until_us = begun_us + STORE_ORDERS_UNTIL.as_micros() as u64;
+        if reported.is_in_store() && view.uptime_us() > until_us {
             break;
         }
     }
-    Ok(EndedFlowsDocument {
+    let not_ordered: usize = rounds.map(<[Flow]>::len).sum();
+    if not_ordered > 0 {
+        let order = format!("for {not_ordered} flows there was no time: give the order again");
+        unknown.push(order);
+    }
+    let left = (left.len() + not_ordered) as u64;
+    let ended = EndedFlowsDocument {
         function: name.to_owned(),
-        ended: (reported.len() as u64).saturating_sub(left),
+        ended: (meant.len() as u64).saturating_sub(left),
         left,
         flows: meant
             .iter()
             .take(FLOWS_SHOWN_MAX)
             .map(|flow| format!("{flow:?}"))
             .collect(),
-    })
+    };
+    unknown.dedup();
+    let unknown = (!unknown.is_empty()).then(|| unknown.join("; "));
+    Ok((ended, unknown))
+}
+
+/// Ends these flows; which of them are known still, or again, and of which that is not known.
+fn end_some(
+    view: &View,
+    asked: Asked,
+    reported: &Reported<'_>,
+    flows: &[Flow],
+) -> Result<(Vec<Flow>, Vec<String>), AskError> {
+    for frame in frames(flows) {
+        tell(view, asked, &frame)?;
+    }
+    let ended: BTreeSet<Flow> = flows.iter().copied().collect();
+    let row = |flow: &Flow| {
+        let mut row = Vec::new();
+        flow.encode(&mut Writer::new(&mut row, &[]));
+        row
+    };
+    let rows: Vec<_> = flows.iter().map(row).collect();
+    let (mut left, mut unknown) = (BTreeSet::new(), Vec::new());
+    // Those that begin at once again are known, however often one looks.
+    for look in 0..LOOKS_MAX {
+        if look > 0 {
+            std::thread::park_timeout(REPORTED_EVERY);
+        }
+        left.clear();
+        if !ended.is_empty() {
+            unknown = reported.records(
+                |_| Wanted::Rows(rows.clone()),
+                STORE_SEARCH_MAX,
+                |known: KnownFlow| {
+                    if ended.contains(&known.flow) {
+                        left.insert(known.flow);
+                    }
+                },
+            )?;
+        }
+        if left.is_empty() {
+            break;
+        }
+    }
+    Ok((left.into_iter().collect(), unknown))
 }
 
 /// Tells a firewall by a frame, and again while its log is full of what others have not acknowledged.

@@ -6,20 +6,23 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use asterism_function::notice::End;
-use asterism_function::{Host, Tick};
-use asterism_functions::blocked::{BLOCKED_QUESTION, BlockedRecord, SECONDS_MAX};
+use asterism_function::{Host, Tick, Wire, Writer};
+use asterism_functions::blocked::{BlockedRecord, SECONDS_MAX};
 use asterism_functions::manual::Order;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::blocked::{BlockDocument, BlockedError, block as document_of};
+use super::blocked::{BlockDocument, BlockedError, SEARCH_MAX, block as document_of};
 use super::choice::{ChoiceError, chosen};
+use super::reported::{self, Reported, Wanted};
 use asterism_event_log::Event;
 use asterism_host_view::{AskError, Asked, View};
 
 /// How often, and how many times, the state is read for the outcome of an order: at once, unless the function waits for an answer.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 const LOOKS_MAX: u32 = 50;
+/// The same where the state is in a store: for longer than an order waits for the store at most.
+const STORE_LOOKED_EVERY: Duration = Duration::from_millis(50);
 /// Connections with a source that one command lifts at most.
 pub const CONNECTIONS_MAX: usize = 256;
 
@@ -48,6 +51,16 @@ pub enum ManualError {
         "it has no room for another block: `asterism unblock` frees a place, and so does time; `capacity` of the table in the configuration gives more"
     )]
     NoRoom,
+    /// The function has the order, and the store does not say what came of it.
+    #[error(
+        "{0}; the order was given, and is carried out if the store answers within 2 s: ask again once it does"
+    )]
+    Unsearched(String),
+    /// The host itself does not reach the store, by which the order is carried out.
+    #[error(
+        "the host's packet loops have no connection to the store, so the order may be lost: see `asterism status`, and give it again"
+    )]
+    StoreAway,
     /// The function did not get the order, or what came of the order is not known.
     #[error(transparent)]
     Ask(#[from] AskError),
@@ -115,19 +128,20 @@ pub fn block(
         let until = from.saturating_add(seconds).saturating_sub(1);
         let is_written =
             |record: &BlockedRecord| record.source == End::host(host) && record.until >= until;
+        let reported = Reported::of(view, (name, *asked), reported::BLOCKED);
         let written = view
             .tell(*asked, order.frame())
-            .and_then(|()| {
-                let blocked = || about(view, *asked, host, from);
-                looked_for(blocked, |records| records.iter().any(is_written))
-            })
             .map_err(ManualError::from)
+            .and_then(|()| {
+                let blocked = || about(&reported, host, from);
+                looked_for(&reported, blocked, |records| records.iter().any(is_written))
+            })
             .and_then(|records| {
                 let latest = records
                     .into_iter()
                     .filter(is_written)
                     .max_by_key(|record| record.until);
-                latest.ok_or(ManualError::NoRoom)
+                latest.ok_or_else(|| not_written(view, &reported))
             });
         match written {
             Ok(record) => {
@@ -177,7 +191,7 @@ pub fn unblock(
     };
     for (name, asked) in meant(view, function)? {
         let now = view.tick();
-        let (before, after) = match lift(view, *asked, host) {
+        let (before, after) = match lift(view, (name, *asked), host) {
             Ok(both) => both,
             Err(why) => {
                 done.refused.push(refused(name, why));
@@ -218,20 +232,32 @@ fn meant<'v>(
 /// Tells a function to lift what blocks a source; what did before, and what does now.
 fn lift(
     view: &View,
-    asked: Asked,
+    (name, asked): (&str, Asked),
     host: Host,
-) -> Result<(Vec<BlockedRecord>, Vec<BlockedRecord>), AskError> {
-    let blocked = || about(view, asked, host, view.tick());
-    let before = blocked()?;
-    if before.is_empty() {
+) -> Result<(Vec<BlockedRecord>, Vec<BlockedRecord>), ManualError> {
+    let reported = Reported::of(view, (name, asked), reported::BLOCKED);
+    let blocked = || about(&reported, host, view.tick());
+    let before = match blocked() {
+        // Whatever a store does not say now, the source's own block is lifted in it.
+        Err(ManualError::Unsearched(why)) => {
+            view.tell(asked, Order::Unblock(host).frame())?;
+            return Err(ManualError::Unsearched(why));
+        }
+        before => before?,
+    };
+    let mut orders = orders(&before, host);
+    if reported.is_in_store() && !orders.contains(&Order::Unblock(host)) {
+        orders.push(Order::Unblock(host));
+    }
+    if orders.is_empty() {
         return Ok((before, Vec::new()));
     }
-    for order in orders(&before, host) {
+    for order in orders {
         view.tell(asked, order.frame())?;
     }
     let connections = before.iter().filter(|record| record.source.port.is_some());
     let beyond = connections.count().saturating_sub(CONNECTIONS_MAX);
-    let after = looked_for(blocked, |records| records.len() <= beyond)?;
+    let after = looked_for(&reported, blocked, |records| records.len() <= beyond)?;
     Ok((before, after))
 }
 
@@ -254,24 +280,42 @@ fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
 }
 
 /// What a function blocks of a source at a time that is not long ago: itself, and connections with it, no matter who began them.
-fn about(view: &View, asked: Asked, host: Host, now: Tick) -> Result<Vec<BlockedRecord>, AskError> {
-    let mut records = Vec::new();
-    view.records(asked, BLOCKED_QUESTION, |record: BlockedRecord| {
+fn about(
+    reported: &Reported<'_>,
+    host: Host,
+    now: Tick,
+) -> Result<Vec<BlockedRecord>, ManualError> {
+    let mut row = Vec::new();
+    host.encode(&mut Writer::new(&mut row, &[]));
+    // What has blocks of its own for operators blocks connections, too: only a search of the store finds those of a source.
+    let has_connections = reported.has("manual");
+    let wanted = |object: &str| match object {
+        "watched" => Wanted::Nothing,
+        "blocked" if has_connections => Wanted::All,
+        _ => Wanted::Rows(vec![row.clone()]),
+    };
+    let mut records: Vec<BlockedRecord> = Vec::new();
+    let unsearched = reported.records(wanted, SEARCH_MAX, |record: BlockedRecord| {
         let ends = [record.source, record.destination];
         let is_about = ends.iter().any(|end| end.host == Some(host));
-        if is_about && now < record.until {
+        let is_new = || !records.iter().any(|known| is_same(known, &record));
+        if is_about && now < record.until && is_new() {
             records.push(record);
         }
     })?;
+    if !unsearched.is_empty() {
+        return Err(ManualError::Unsearched(unsearched.join("; ")));
+    }
     records.sort_by_key(|record| (record.source, record.destination, record.until));
     Ok(records)
 }
 
 /// What a function blocks of a source, once that is as it should be, or for long enough is not.
 fn looked_for(
-    blocked: impl Fn() -> Result<Vec<BlockedRecord>, AskError>,
+    reported: &Reported<'_>,
+    blocked: impl Fn() -> Result<Vec<BlockedRecord>, ManualError>,
     is_done: impl Fn(&[BlockedRecord]) -> bool,
-) -> Result<Vec<BlockedRecord>, AskError> {
+) -> Result<Vec<BlockedRecord>, ManualError> {
     let mut looks = 0;
     loop {
         let records = blocked()?;
@@ -279,7 +323,19 @@ fn looked_for(
         if is_done(&records) || looks >= LOOKS_MAX {
             return Ok(records);
         }
-        std::thread::park_timeout(LOOKED_EVERY);
+        std::thread::park_timeout(match reported.is_in_store() && looks > 2 {
+            true => STORE_LOOKED_EVERY,
+            false => LOOKED_EVERY,
+        });
+    }
+}
+
+/// Why a block is not there after all this time.
+fn not_written(view: &View, reported: &Reported<'_>) -> ManualError {
+    let store = view.store.document(view.uptime_us());
+    match store.is_some_and(|store| !store.connected) && reported.is_in_store() {
+        true => ManualError::StoreAway,
+        false => ManualError::NoRoom,
     }
 }
 

@@ -33,6 +33,7 @@ mod others;
 pub mod ports;
 pub mod prepared;
 pub mod reload;
+mod reported;
 pub mod rules;
 pub mod saved;
 pub mod service;

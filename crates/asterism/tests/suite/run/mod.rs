@@ -29,6 +29,7 @@ mod sharded;
 mod sites;
 mod span;
 mod starts;
+mod stored_commands;
 mod stored_counts;
 pub(crate) mod stores;
 mod traffic;

@@ -64,7 +64,14 @@ impl Service<'_, '_> {
         };
         self.place_objects(&wanted)?;
         let taken = match functions {
-            Some(functions) => Some(self.replace_function(functions)?),
+            Some(mut functions) => {
+                let of_listing = functions.pop();
+                let taken = self.replace_function(functions)?;
+                if let Some(function) = of_listing {
+                    self.host.view.store.set_function(function);
+                }
+                Some(taken)
+            }
             None => None,
         };
         let spins = wanted.host.idle == Idle::Spin;
@@ -126,9 +133,9 @@ impl Service<'_, '_> {
         }
     }
 
-    /// The function that is wanted, once for each instance.
+    /// The function that is wanted, once for each instance, and once for what shows the entries of a store.
     fn make_functions(&self, wanted: &Config) -> Result<Vec<Box<dyn Any + Send>>, FunctionError> {
-        let copies = reload::Copies(&wanted.function.objects, self.host.requests.len());
+        let copies = reload::Copies(&wanted.function.objects, self.host.requests.len() + 1);
         wanted.function.settings.with(copies)
     }
 
