@@ -2,12 +2,14 @@
 //! they say so if the store does not answer.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 
 use asterism_output::End;
 use asterism_packet::Flow4;
 
 use crate::run::host::{Cluster, FIREWALL, Host, answer, outbound, wait};
 use crate::run::stores::{Ends, StoreProcess, hosts};
+use crate::up::{Up, ask};
 
 const ALLOW: &str = "allow udp on inside to any port 7\n";
 
@@ -255,4 +257,70 @@ fn a_shard_that_is_away_hides_none_of_the_other() {
         assert!(text.contains(&away), "{text}");
     }
     assert!((1..usize::from(FLOWS)).contains(&found), "{found}");
+}
+
+/// By the API every host is asked, and each answers from the one store, or says that it is away.
+#[test]
+fn flows_in_a_store_are_found_from_another_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
+    let path = folder.path().to_str().unwrap();
+    let mut up = Up::start(&["--folder", path, "--hosts", "2"]);
+    up.wait_for("is started as process");
+    up.kill();
+    let file = folder.path().join("asterism.toml");
+    let written = std::fs::read_to_string(&file).unwrap();
+    let chain = "chain = [\"firewall\", \"nat\"]\n\n[cluster]\n";
+    let remote = "{ placement = \"remote\" }";
+    let changed = format!(
+        "{}\n{}{FIREWALL}[function.firewall.state]\nflows = {remote}\nfragments = {remote}\n",
+        written.replacen("[cluster]\n", chain, 1),
+        at(&store)
+    );
+    std::fs::write(folder.path().join("some.rules"), "allow any on inside\n").unwrap();
+    std::fs::write(&file, changed).unwrap();
+    let mut up = Up::start(&[file.to_str().unwrap(), "--flows", "20"]);
+    let line = up.wait_for("asterism hosts --api");
+    let api = line.split_whitespace().nth(3).unwrap().to_owned();
+    up.wait_for("2 of 2 hosts take packets");
+    let key = wait("a flow that both hosts find", || {
+        let all = ask(&api, &["flows", "find", "--protocol", "udp"]);
+        let flow = all["flows"][0]["flow"].as_str()?.to_owned();
+        let key = flow.split(' ').nth(1)?.to_owned();
+        let (_, document) = place_of(&api, &key, "firewall.flows");
+        let entry = &document["objects"][0]["entries"][0];
+        let holders = entry["holders"].as_array()?;
+        let in_store =
+            |holder: &serde_json::Value| holder["instances"].as_array().unwrap().is_empty();
+        assert!(holders.iter().all(in_store), "{document}");
+        (holders.len() == 2 && entry["agree"] == true).then_some(key)
+    });
+    wait("the flows to be counted", || {
+        let objects = ask(&api, &["state", "ls"])["objects"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let flows = objects.iter().find(|one| one["name"] == "firewall.flows")?;
+        (flows["in_store"].as_u64()? > 0).then_some(())
+    });
+    store.stop();
+    let (end, document) = place_of(&api, &key, "firewall.flows");
+    let unanswered = document["unanswered"].as_array().unwrap();
+    let is_away = |one: &serde_json::Value| one["why"].as_str().unwrap().contains("is away");
+    assert_eq!((end, unanswered.len()), (Some(1), 2), "{document}");
+    assert!(unanswered.iter().all(is_away), "{document}");
+}
+
+/// What `state where` says of a key, and how it ends.
+fn place_of(api: &str, key: &str, object: &str) -> (Option<i32>, serde_json::Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_asterism"))
+        .args([
+            "--format", "json", "state", "where", key, "--object", object,
+        ])
+        .args(["--api", api])
+        .output()
+        .unwrap();
+    let document = serde_json::from_slice(&output.stdout).unwrap();
+    crate::validator::validate(&document);
+    (output.status.code(), document)
 }
