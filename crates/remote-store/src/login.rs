@@ -127,9 +127,18 @@ struct Greeted {
     until: Instant,
 }
 
+/// The machine's clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a socket's greeting has a time of its own, on a thread that no instance knows"
+)]
+fn clock() -> Instant {
+    Instant::now()
+}
+
 impl Greeted {
     fn connect(address: SocketAddr, patience: Duration) -> Result<Self, AwayReason> {
-        let until = Instant::now() + patience;
+        let until = clock() + patience;
         let stream = TcpStream::connect_timeout(&address, patience);
         let stream = stream.map_err(|_| AwayReason::Unreachable)?;
         let is_set = stream.set_nodelay(true).is_ok();
@@ -145,7 +154,7 @@ impl Greeted {
 
     /// What is left of its time is all that the next read or write may wait.
     fn limit_to_rest(&self) -> std::io::Result<()> {
-        match self.until.saturating_duration_since(Instant::now()) {
+        match self.until.saturating_duration_since(clock()) {
             Duration::ZERO => Err(ErrorKind::TimedOut.into()),
             rest => self.limit(rest),
         }

@@ -64,7 +64,7 @@ impl<'v> Reported<'v> {
         for object in question.objects {
             let of_stage = format!("{name}.{object}");
             let is_it = |known: &&str| *known == of_stage || known == object;
-            let Some(number) = view.names.objects.iter().position(|known| is_it(&known)) else {
+            let Some(number) = view.names.objects.iter().position(is_it) else {
                 continue;
             };
             match in_store >> number & 1 != 0 {

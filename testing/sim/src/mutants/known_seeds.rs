@@ -107,7 +107,7 @@ pub const KNOWN_SEEDS: &[(&str, u64)] = &[
     ("OthersEntriesStay", 3),
     ("OthersNotOwed", 0),
     ("OwnWriteNotAdded", 8),
-    ("OwnWriteNotBarred", 4),
+    ("OwnWriteNotBarred", 8),
     ("PortNotTaken", 0),
     ("ProbeJudgedAlone", 5),
     ("ProgressOvertakes", 32),
