@@ -98,7 +98,7 @@ impl AwayReason {
                 "give the cluster another `name` in [store], or remove the keys of this one from the store"
             }
             Self::Refused => {
-                "wait until the store has read its file or its cluster is whole; look in its log for what it cannot write (MISCONF)"
+                "wait until the store has read its file, or its cluster is whole and has moved its slots; look in its log for what it cannot write (MISCONF)"
             }
             Self::Full => {
                 "give the store more memory (`maxmemory`; of an embedded one `memory_max`), or let entries end sooner; ends go on, and free room"
