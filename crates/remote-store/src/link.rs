@@ -301,11 +301,14 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             .or_else(|| self.refusing(number, now_us))
     }
 
-    /// Whether another server is to be looked for, since this one refuses what is written: another may have been promoted in its place.
+    /// Whether another server is to be looked for, since this one refuses what is written: another may have been promoted in its place. One that
+    /// is full was not cut off.
     fn refusing(&self, number: usize, now_us: u64) -> Option<Lost> {
         let is_refused = self.client.is_refused_for(number, now_us, self.timeout_us);
         let why = self.client.why_refused(now_us);
-        let looks = self.primary.has_others() && !mutant::active(Mutant::RefusingStays);
+        let looks = self.primary.has_others()
+            && why != Some(AwayReason::Full)
+            && !mutant::active(Mutant::RefusingStays);
         let why = why.filter(|_| is_refused && looks);
         why.map(Lost::Refusing)
     }
