@@ -307,6 +307,10 @@ impl<F: NetworkFunction, A: Copy + PartialEq> Client<F, A> {
         self.bench.set_tick(tick);
     }
 
+    /// From now on asks for each key by a command of its own: what the batching of reads is measured against.
+    pub fn ask_each_alone(&mut self) {
+        self.reads.ask_each_alone();
+    }
     /// Asks for a read; one that is asked for already is not asked for twice. A key that another shard has is not answered.
     pub fn ask(&mut self, ticket: Ticket, query: &Query<'_>, now_us: u64) {
         if !self.bench.is_here(query) {

@@ -174,6 +174,10 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
     pub fn tally(&self) -> ClientTally {
         self.client.tally()
     }
+    /// From now on each key is asked for by a command of its own: what the batching of reads is measured against.
+    pub fn ask_each_alone(&mut self) {
+        self.client.ask_each_alone();
+    }
     /// What it has the store commit.
     pub fn client(&self) -> &Client<F, Attempt> {
         &self.client

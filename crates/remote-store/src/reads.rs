@@ -87,9 +87,16 @@ pub(crate) struct Reads {
     last_sent_us: u64,
     /// The second of the last census.
     census: Option<Tick>,
+    /// Each key is asked for by a command of its own, at once.
+    is_each_alone: bool,
 }
 
 impl Reads {
+    /// From now on each key is asked for by a command of its own, however many replies are waited for: what batching is measured against.
+    pub(crate) fn ask_each_alone(&mut self) {
+        self.is_each_alone = true;
+    }
+
     /// Asks for a read, once however often.
     pub(crate) fn ask(&mut self, ticket: Ticket, query: &Query<'_>, keys: &Keys) {
         if !self.waiting.insert(ticket) {
@@ -189,6 +196,14 @@ impl Reads {
         let scans = self.sent.iter();
         let scans = scans.filter(|(_, sent)| matches!(sent, Sent::Scan(_)));
         let commands_max = COMMANDS_MAX + scans.count();
+        if self.is_each_alone {
+            self.places.clear();
+            for asked in self.keys.drain(..) {
+                CommandWriter::new(out).command(&[b"MGET", &asked.key]);
+                named += 1;
+                self.sent.push_back((now_us, Sent::Keys(vec![asked])));
+            }
+        }
         while self.sent.len() < commands_max && !self.keys.is_empty() {
             let count = self.keys.len().min(KEYS_MAX);
             let rest = self.keys.split_off(count);
@@ -384,7 +399,7 @@ impl Reads {
     /// The connection is lost, with all that was asked by it.
     pub(crate) fn lost(&mut self) {
         let before = core::mem::take(self);
-        self.census = before.census;
+        (self.census, self.is_each_alone) = (before.census, before.is_each_alone);
         if mutant::active(Mutant::LostReadsAwaited) {
             self.waiting = before.waiting;
         }

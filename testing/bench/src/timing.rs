@@ -31,6 +31,17 @@ pub fn process_cpu_ns(process: u32) -> Option<u64> {
     Some(sum)
 }
 
+/// Nanoseconds that child processes of this one were on a processor which have ended and were waited for.
+pub fn children_cpu_ns() -> u64 {
+    // SAFETY: a structure of numbers alone, all of which may be zero.
+    let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
+    // SAFETY: `usage` is a place to write to.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    assert_eq!(result, 0, "a process may ask for what its children used");
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
 /// The CPU clock of one thread, readable from any thread while that one lives.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadClock(libc::clockid_t);

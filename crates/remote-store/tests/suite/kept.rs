@@ -487,6 +487,47 @@ impl Driven {
     }
 }
 
+#[test]
+fn keys_are_asked_for_one_by_one_where_that_is_wanted() {
+    let config = ClientConfig {
+        cache: None,
+        ..client(0, 1)
+    };
+    for (each_alone, commands) in [(false, 2), (true, 6)] {
+        let mut driven = Driven::new(&config);
+        if each_alone {
+            driven.client.ask_each_alone();
+            // A connection that was lost changes nothing.
+            driven.client.lost(READS);
+            driven.client.connected(READS);
+        }
+        let mut sent: Vec<u8> = (1..=3)
+            .filter_map(|key| driven.ask(key).err())
+            .collect::<Vec<_>>()
+            .concat();
+        // Nothing waits for replies but two commands at most, unless each is alone.
+        for key in 4..=6 {
+            let query = Query {
+                object: ENDING,
+                lane: 0,
+                hash: key,
+                key: &(key as u32).to_le_bytes(),
+                conversation: 0,
+            };
+            driven
+                .client
+                .ask(Ticket::from_bits(100 + key), &query, driven.now_us);
+        }
+        sent.extend(driven.sent());
+        let count = sent.windows(4).filter(|bytes| *bytes == b"MGET").count();
+        assert_eq!(count, commands);
+        for _ in 0..commands {
+            assert!(driven.receives(b"*1\r\n_\r\n"));
+        }
+        assert_eq!(driven.sent().is_empty(), each_alone);
+    }
+}
+
 /// The reply with the entry of a key whose next use is announced in that second.
 fn entry(key: u32, touch_due: u32) -> Vec<u8> {
     [b"*1\r\n".to_vec(), string(&answer(key, touch_due))].concat()

@@ -3,29 +3,28 @@
 //! The packet loop polls on one core, the store has the other one. A packet of a known flow costs one read of the store; that of a new
 //! flow three reads in turn and a commit. Nothing is cached, but where that is measured: each packet asks.
 //!
-//! - `remote.batching`: known flows, with as many packets waiting at a time as may, over one at a time.
-//! - `remote.ceiling`: keys that the store answers in a second of its own core's time, over those that the store's own benchmark tool
-//!   has it answer, which asks for values of the same length by as many connections, pipelined.
-//! - `remote.functions`: known flows of a NAT, of a firewall and of a balancer, in the instance's own memory, in the store, and there with a
-//!   cache and its filter; cached over local, of the one that loses most. Real captures through the firewall stand beside it (`remote/capture.rs`).
 //! - `remote.latency`: packets of known flows become due at half the rate that the NAT takes at most. What a packet takes, less what one
 //!   `GET` takes that a client of this program asks for by itself, in the same run.
 //!
-//! `remote.new-flow` counts what a NAT of the same kind asks (`remote/new_flow.rs`), and `remote.timers` ends a balancer's flows
-//! (`remote/timers.rs`). Others have firewalls of a laboratory (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
+//! The others have files of their own: `remote/batching.rs`, `remote/ceiling.rs`, `remote/functions.rs` with `remote/capture.rs`,
+//! `remote/new_flow.rs` and `remote/timers.rs`; `remote/wire.rs` is how some ask or watch. Three have firewalls of a laboratory
+//! (`remote/firewalls.rs`): `remote.elastic`, `remote.failure` and `remote.store-death`.
 
+mod batching;
 mod capture;
+mod ceiling;
 mod datagrams;
 mod elastic;
 mod failure;
 mod firewalls;
+mod functions;
 mod new_flow;
 mod store_death;
 mod timers;
+mod wire;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -41,12 +40,14 @@ use asterism_placement::Time;
 use asterism_remote_store::{CacheConfig, ClientConfig, RemoteConfig, RemoteStore};
 use asterism_state::ObjectSettings;
 
-use super::functions_cost::{SERVICE, balancer, firewall};
+use self::new_flow::calls;
+use self::wire::{Asking, Wire};
+use super::functions_cost::SERVICE;
 use super::nat_bench::nat;
 use super::{Context, Measure};
 use crate::contract::{Failure, Outcome};
 use crate::cores::{keep_on_core, stay_on_core};
-use crate::timing::{Spread, process_cpu_ns, wall_ns};
+use crate::timing::{Spread, process_cpu_ns, thread_cpu_ns, wall_ns};
 use crate::traffic::flows::Endpoint;
 use crate::traffic::frames::frame_between;
 use crate::traffic::{Protocol, SmallFrame};
@@ -54,11 +55,11 @@ use crate::traffic::{Protocol, SmallFrame};
 pub(super) const MEASURES: &[Measure] = &[
     Measure {
         name: "remote.batching",
-        make: batching,
+        make: batching::measure,
     },
     Measure {
         name: "remote.ceiling",
-        make: ceiling,
+        make: ceiling::measure,
     },
     Measure {
         name: "remote.elastic",
@@ -70,7 +71,7 @@ pub(super) const MEASURES: &[Measure] = &[
     },
     Measure {
         name: "remote.functions",
-        make: functions,
+        make: functions::measure,
     },
     Measure {
         name: "remote.latency",
@@ -106,8 +107,6 @@ const REMOTE: u32 = 0xC633_0000;
 const DESTINATION: usize = 30;
 /// Answers to single reads that the round trip is the median of.
 const ROUND_TRIPS: usize = 20_000;
-/// Commands that the store's benchmark tool sends at once.
-const PIPELINED: &str = "64";
 /// Nothing takes longer.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
@@ -137,6 +136,12 @@ struct Remote<F: NetworkFunction> {
     frames: Vec<SmallFrame>,
     begun_ns: u64,
     next: usize,
+}
+
+/// How long something took, and for how much of it the packet loop was on its core, where it polls.
+struct Took {
+    wall_ns: u64,
+    cpu_ns: u64,
 }
 
 /// Objects that are in the store.
@@ -171,7 +176,8 @@ fn to_service(flow: usize) -> SmallFrame {
 }
 
 fn start_nat(home: Home) -> Result<Remote<Nat>, Failure> {
-    Remote::start((nat(FLOWS as u32, 1), to_server), NAT, home)
+    let function = (nat(FLOWS as u32, 1), to_server as fn(usize) -> _);
+    Remote::open(FLOWS, function, NAT, home, Asking::Batched)
 }
 
 /// A client of the store, without a cache.
@@ -198,13 +204,25 @@ fn instance<F: NetworkFunction + Send + Sync>(
     home: Home,
     redis: &Redis,
     ports: Vec<Box<dyn Port>>,
+    asking: Asking,
 ) -> Result<Instance<F>, Failure> {
     let function = Arc::new(function);
     let mut config = config(&*function, in_store, redis);
     config.client.cache = (home == Home::Cached).then_some(CACHE);
     let of_store = function.clone();
-    let make =
-        move || Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>;
+    let make = move || match asking {
+        Asking::Batched => {
+            Box::new(RemoteStore::new(&*of_store, &config, Arc::default())) as Box<dyn Store>
+        }
+        asking => {
+            let is_watched = matches!(asking, Asking::Watched(_));
+            let mut store = RemoteStore::over(Wire(asking), &*of_store, &config, Arc::default());
+            if !is_watched {
+                store.ask_each_alone();
+            }
+            Box::new(store)
+        }
+    };
     let pool = FramePool::new(4_096).map_err(|error| Failure::Absent(error.to_string()))?;
     let parts = InstanceParts::alone(1).with_store(make);
     let settings = move |name: &str| match home != Home::Here && in_store.contains(&name) {
@@ -215,21 +233,13 @@ fn instance<F: NetworkFunction + Send + Sync>(
 }
 
 impl<F: NetworkFunction + Send + Sync> Remote<F> {
-    /// With all flows open.
-    fn start(
-        (function, frame): (F, fn(usize) -> SmallFrame),
-        in_store: &'static [&'static str],
-        home: Home,
-    ) -> Result<Self, Failure> {
-        Self::open(FLOWS, (function, frame), in_store, home)
-    }
-
     /// With so many flows open.
     fn open(
         flows: usize,
         (function, frame): (F, fn(usize) -> SmallFrame),
         in_store: &'static [&'static str],
         home: Home,
+        asking: Asking,
     ) -> Result<Self, Failure> {
         let redis = Redis::start()
             .ok_or_else(|| Failure::Absent("redis-server is not installed".into()))?;
@@ -243,7 +253,7 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
             let _ = to.send((flow as usize, wall_ns()));
         };
         let ports = vec![outside::port(|_| {}), outside::port(sees)];
-        let instance = instance(function, in_store, home, &redis, ports)?;
+        let instance = instance(function, in_store, home, &redis, ports, asking)?;
         let mut remote = Self {
             redis,
             instance,
@@ -279,9 +289,9 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         taken as u64
     }
 
-    /// Packets of flows in turn, of which so many wait at a time at most; how long it took, in ns.
-    fn drive(&mut self, packets: u64, together: u64) -> Result<u64, Failure> {
-        let begun = wall_ns();
+    /// Packets of flows in turn, of which so many wait at a time at most; how long it took.
+    fn drive(&mut self, packets: u64, together: u64) -> Result<Took, Failure> {
+        let (begun, cpu) = (wall_ns(), thread_cpu_ns());
         let (mut sent, mut back) = (0, 0);
         while back < packets {
             let room = together.saturating_sub(sent - back).min(packets - sent);
@@ -296,7 +306,10 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
                 )));
             }
         }
-        Ok(wall_ns() - begun)
+        Ok(Took {
+            wall_ns: wall_ns() - begun,
+            cpu_ns: thread_cpu_ns() - cpu,
+        })
     }
 
     /// Packets a second at most.
@@ -304,115 +317,22 @@ impl<F: NetworkFunction + Send + Sync> Remote<F> {
         let rounds = if context.full { 21 } else { 7 };
         self.drive(ROUND, TOGETHER)?;
         (0..rounds)
-            .map(|_| Ok(ROUND as f64 * 1e9 / self.drive(ROUND, TOGETHER)? as f64))
+            .map(|_| Ok(ROUND as f64 * 1e9 / self.drive(ROUND, TOGETHER)?.wall_ns as f64))
             .collect()
+    }
+
+    /// Commands by which the store was asked for keys.
+    fn reading_commands(&self) -> Result<u64, Failure> {
+        let info = self.redis.command(&["INFO", "commandstats"]);
+        let info = info.map_err(|error| Failure::Unsound(format!("redis-server: {error}")))?;
+        let of_mget = calls(&info).find(|(name, _)| *name == "mget");
+        Ok(of_mget.map_or(0, |(_, calls)| calls))
     }
 
     fn store_cpu_ns(&self) -> Result<u64, Failure> {
         process_cpu_ns(self.redis.process())
             .ok_or_else(|| Failure::Unsound("redis-server ended by itself".into()))
     }
-}
-
-fn batching(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = start_nat(Home::Store)?;
-    let together = nat.rate(context)?;
-    nat.drive(ROUND_SINGLE, 1)?;
-    let rounds = if context.full { 9 } else { 5 };
-    let single: Result<Vec<f64>, Failure> = (0..rounds)
-        .map(|_| Ok(ROUND_SINGLE as f64 * 1e9 / nat.drive(ROUND_SINGLE, 1)? as f64))
-        .collect();
-    let (together, single) = (Spread::of(&together), Spread::of(&single?));
-    let tally = nat.instance.tally();
-    Ok(Outcome::new(together.median / single.median, rounds as u32)
-        .variant("batched-packets-per-second", together.median)
-        .variant("single-packets-per-second", single.median)
-        .variant("reads-of-packets", tally.store_reads as f64)
-        .variant("packets-of-one-read", tally.store_reads_alone as f64))
-}
-
-/// Packets a second of a function in each home, and whether the cache answered: in the instance's memory, in the store, and there with a
-/// cache.
-fn homes<F: NetworkFunction + Send + Sync>(
-    context: &Context,
-    (function, frame): (impl Fn() -> F, fn(usize) -> SmallFrame),
-    in_store: &'static [&'static str],
-) -> Result<[f64; 3], Failure> {
-    let mut rates = [0.0; 3];
-    for (rate, home) in rates
-        .iter_mut()
-        .zip([Home::Here, Home::Store, Home::Cached])
-    {
-        let mut remote = Remote::start((function(), frame), in_store, home)?;
-        *rate = Spread::of(&remote.rate(context)?).median;
-        let tally = remote.instance.tally();
-        let at_once = tally.answered_at_once as f64 / tally.received.max(1) as f64;
-        context.say(&format!(
-            "{rate:.0} packets/s, {at_once:.2} answered at once"
-        ));
-        let is_cached = home == Home::Cached;
-        if is_cached != (at_once > 0.5) {
-            return Err(Failure::Unsound("the cache answers nothing".into()));
-        }
-    }
-    Ok(rates)
-}
-
-fn functions(context: &Context) -> Result<Outcome, Failure> {
-    let nat = homes(context, (|| nat(FLOWS as u32, 1), to_server), NAT)?;
-    let firewall = homes(context, (firewall, to_server), FIREWALL)?;
-    let balancer = homes(context, (balancer, to_service), BALANCER)?;
-    let cached = |rates: [f64; 3]| rates[2] / rates[0];
-    let rounds = if context.full { 21 } else { 7 };
-    let functions = [("nat", nat), ("firewall", firewall), ("balancer", balancer)];
-    let least = functions.map(|(_, rates)| cached(rates)).into_iter();
-    let mut outcome = Outcome::new(least.fold(f64::MAX, f64::min), rounds);
-    for (name, rates) in functions {
-        for (home, rate) in ["local", "remote", "cached"].iter().zip(rates) {
-            outcome = outcome.variant(format!("{name}-{home}"), rate);
-        }
-    }
-    for played in capture::play(context)? {
-        let name = played.name;
-        outcome = outcome
-            .variant(format!("captures-{name}-mbps"), played.mbps)
-            .variant(format!("captures-{name}"), played.packets_per_second);
-    }
-    Ok(outcome)
-}
-
-fn ceiling(context: &Context) -> Result<Outcome, Failure> {
-    let mut nat = start_nat(Home::Store)?;
-    nat.drive(ROUND, TOGETHER)?;
-    let rounds = if context.full { 11 } else { 5 };
-    let port = nat.redis.address().port().to_string();
-    let (mut ours, mut theirs, mut wall) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..rounds {
-        let (reads, cpu) = (nat.instance.tally().store_reads, nat.store_cpu_ns()?);
-        let took = nat.drive(ROUND, TOGETHER)?;
-        let reads = (nat.instance.tally().store_reads - reads) as f64;
-        let used = nat.store_cpu_ns()?.saturating_sub(cpu);
-        ours.push(reads * 1e9 / used.max(1) as f64);
-        wall.push(reads * 1e9 / took as f64);
-        let cpu = nat.store_cpu_ns()?;
-        let asked = Command::new("redis-benchmark")
-            .args(["-h", "127.0.0.1", "-p", &port, "-t", "get", "-q"])
-            .args(["-n", "400000", "-c", "1", "-P", PIPELINED, "-r", "10000"])
-            // As long as a session under one of its keys.
-            .args(["-d", "48"])
-            .output()
-            .map_err(|error| Failure::Absent(format!("redis-benchmark: {error}")))?;
-        if !asked.status.success() {
-            return Err(Failure::Unsound("redis-benchmark failed".into()));
-        }
-        let used = nat.store_cpu_ns()?.saturating_sub(cpu);
-        theirs.push(400_000.0 * 1e9 / used.max(1) as f64);
-    }
-    let (ours, theirs) = (Spread::of(&ours), Spread::of(&theirs));
-    Ok(Outcome::new(ours.median / theirs.median, rounds)
-        .variant("ours-per-second-of-the-store", ours.median)
-        .variant("theirs-per-second-of-the-store", theirs.median)
-        .variant("ours-per-second", Spread::of(&wall).median))
 }
 
 /// What a read takes that is alone, in µs.

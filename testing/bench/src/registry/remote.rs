@@ -10,7 +10,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.batching",
         "ratio",
         AtLeast(8.0),
-        "packets a second of a NAT whose sessions are in Redis, known flows, one instance: with 448 packets that wait at a time, over one",
+        "packets a second of a NAT whose sessions are in Redis, known flows, one instance, 448 packets under way: reads batched, over each read a command and a write of its own; `over-pipelined`: over single commands that are written together; `over-one-at-a-time`: over one packet under way",
     )
     .anchors(&[published("StatelessNF", "12", "the StatelessNF paper, section 4.4.3")]),
     row(
@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.ceiling",
         "ratio",
         AtLeast(0.9),
-        "keys that Redis answers in a second of its core's time to that NAT, over those of its own benchmark tool, values of the same length, pipelined by 64",
+        "keys that Redis answers in a second of its core's time to that NAT, over those of its own benchmark tool with the same commands: as many keys by an MGET as the NAT's at the median, keys and values as long and all there, as many commands under way; no writes on either side",
     ),
     row(
         Remote,
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.functions",
         "ratio",
         AtLeast(0.9),
-        "packets a second of known flows in Redis with a cache, over the same in the instance's own memory: the lowest of NAT, firewall and balancer",
+        "packets per on-CPU second of the packet loop, flows of 1,000 packets each, their opening included, in Redis with a cache and a filter, over the same in the instance's own memory: the lowest of NAT, firewall and balancer; `…-remote`: without a cache",
     )
     .anchors(&[published("StatelessNF", "0.95 to 1.0", "the StatelessNF paper, figure 4.4")]),
     row(
@@ -60,7 +60,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.new-flow",
         "commands",
         AtMost(4.0),
-        "that Redis counts for each TCP connection of a NAT, from its SYN to its last ACK, 448 under way at a time, with a cache; `alone`: one at a time; `udp`: a question and its answer",
+        "that Redis counts for each TCP connection of a NAT and its end, with a cache, a mean over flows of which 448 are under way at a time and whose entries end together; `tcp-together-begin`: from its SYN to its last ACK; `tcp-together-end`: for the ends of its entries; `tcp-alone`: each begins and ends by itself; `udp-…`: a question and its answer",
     )
     .anchors(&[published("StatelessNF", "a read and a write at the beginning and at the end each", "the StatelessNF paper, section 4.2")]),
     row(
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Row] = &[
         "remote.timers",
         "ends/s",
         AtLeast(100_000.0),
-        "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through kills of those who end them (eight, 20 in the long form)",
+        "flows of a balancer in Redis whose idle time is over, ended by one client; `twice-or-never`: flows that were not ended once, through kills of those who end them (eight, 20 in the long form, all of which must happen)",
     )
     .also(&[("twice-or-never", Exactly(0.0))]),
     row(

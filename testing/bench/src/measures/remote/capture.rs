@@ -13,6 +13,7 @@ use asterism_lab::outside;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
 
+use super::wire::Asking;
 use super::{BURST, FIREWALL, Home, INSIDE, PATIENCE_NS, instance};
 use crate::contract::Failure;
 use crate::cores::{keep_on_core, stay_on_core};
@@ -181,7 +182,7 @@ impl Player {
         };
         let ports = vec![outside::port(sees(to.clone())), outside::port(sees(to))];
         let mut started = Self {
-            instance: instance(firewall(), FIREWALL, home, redis, ports)?,
+            instance: instance(firewall(), FIREWALL, home, redis, ports, Asking::Batched)?,
             left,
             begun_ns: wall_ns(),
             leap_ns: 0,

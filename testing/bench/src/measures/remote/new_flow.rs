@@ -1,22 +1,28 @@
 //! `remote.new-flow`: commands that Redis counts (`INFO commandstats`) while flows of a NAT begin and end, for each flow.
 //!
 //! A TCP connection is its handshake, a segment with data each way, and both FINs: eight packets, each of which comes when the one before has
-//! left. A UDP flow is a question and its answer. Either has its own sessions in the store, and ends there by its keys' expiry, which takes no command.
-//! The instance keeps answers, and has a filter. Many flows are under way at a time, so that reads and commits go together, or one alone.
+//! left. A UDP flow is a question and its answer. Each has sessions and mappings of its own in the store. When all packets have left, time advances
+//! beyond every idle time, and the instance's client commits the ends of these entries. Commands are counted up to the last packet (`…-begin`) and from
+//! then on until the store has no entry any more (`…-end`); the value is their sum.
 //!
-//! `PING` and `ROLE` are left out: they come with time, not with flows.
+//! The instance keeps answers, and has a filter. Many flows are under way at a time, so that reads and commits go together, and many entries end
+//! together; or one flow begins and ends alone before the next one begins. Then each look for entries that have ended is a flow's own.
+//!
+//! `PING` and `ROLE` are left out: they come with time, not with flows. So are the measure's own commands.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, channel};
 
 use asterism_engine::Instance;
 use asterism_function::build::{self, Header4, Segment};
-use asterism_function::{PortNumber, TcpFlags};
+use asterism_function::{PortNumber, TcpFlags, objects_of};
 use asterism_functions::nat::Nat;
 use asterism_lab::outside;
 use asterism_lab::redis::Redis;
 use asterism_placement::Time;
 
+use super::wire::Asking;
 use super::{DESTINATION, Home, NAT, PATIENCE_NS, REMOTE, TOGETHER, instance};
 use crate::contract::{Failure, Outcome};
 use crate::cores::stay_on_core;
@@ -31,6 +37,12 @@ const FLOWS_FULL: usize = 20_000;
 const FLOWS_SINGLE: usize = 200;
 /// Sessions of all rounds.
 const SESSIONS: u32 = 2 * (FLOWS_FULL + FLOWS_SINGLE) as u32;
+/// Longer than any entry is kept that nobody uses: the longest idle time is that of a connection with data both ways, 2 hours and 4 minutes.
+const BEYOND_IDLE_NS: u64 = 8_000 * 1_000_000_000;
+/// Commits of flows whose last packet has left are made within this time.
+const SETTLED_NS: u64 = 3_000_000;
+/// Between two questions how many entries are left.
+const ASK_NS: u64 = 1_000_000;
 /// Flows of one inside address.
 const FLOWS_OF_ADDRESS: usize = 1_000;
 /// Where a frame's source stands.
@@ -39,7 +51,7 @@ const SOURCE: usize = 26;
 const SOURCE_PORT: usize = 34;
 const SERVER_PORT: u16 = 443;
 const FRAME_BYTES_MAX: usize = 128;
-/// Commands that come with time.
+/// Commands that come with time, and the measure's own.
 const PERIODIC: &[&str] = &["ping", "role", "info", "config|resetstat"];
 
 /// A packet of a flow.
@@ -95,14 +107,23 @@ struct Bench {
     instance: Instance<Nat>,
     left: Receiver<Left>,
     begun_ns: u64,
+    /// By how much time was advanced.
+    leapt_ns: u64,
+    /// Numbers of the objects whose entries are in the store.
+    objects: Vec<usize>,
     /// Flows of earlier rounds.
     before: usize,
 }
 
-/// Commands a flow.
+/// Commands by their names.
+type Commands = BTreeMap<String, u64>;
+
+/// Commands of some flows: until their last packets, and for their ends.
+#[derive(Default)]
 struct Counted {
-    commands: f64,
-    by_name: Vec<(String, f64)>,
+    flows: u64,
+    begin: Commands,
+    end: Commands,
 }
 
 pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
@@ -111,35 +132,56 @@ pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::default();
     let mut value = 0.0;
     for (name, script) in [("tcp", TCP), ("udp", UDP)] {
-        for (rate, flows, together) in [
-            ("together", flows, TOGETHER as usize),
-            ("alone", FLOWS_SINGLE, 1),
+        for (rate, rounds, flows, together) in [
+            ("together", 1, flows, TOGETHER as usize),
+            ("alone", FLOWS_SINGLE, 1, 1),
         ] {
-            let counted = bench.count(script, flows, together)?;
+            let mut counted = Counted::default();
+            for _ in 0..rounds {
+                bench.count(script, flows, together, &mut counted)?;
+            }
+            let (begin, end) = (
+                counted.of_flow(&counted.begin),
+                counted.of_flow(&counted.end),
+            );
+            let name = format!("{name}-{rate}");
             context.say(&format!(
-                "{name} {rate}: {:.2} commands a flow: {}",
-                counted.commands,
-                counted.in_words()
+                "{name}: {:.2} commands a flow: {begin:.2} until its last packet ({}), {end:.2} for its end ({})",
+                begin + end,
+                counted.in_words(&counted.begin),
+                counted.in_words(&counted.end),
             ));
-            if (name, rate) == ("tcp", "together") {
-                value = counted.commands;
-                for (command, count) in &counted.by_name {
-                    outcome = outcome.variant(format!("{name}-{rate}-{command}"), *count);
+            if name == "tcp-together" {
+                value = begin + end;
+                for (part, commands) in [("begin", &counted.begin), ("end", &counted.end)] {
+                    for (command, count) in commands {
+                        let count = *count as f64 / counted.flows as f64;
+                        outcome = outcome.variant(format!("{name}-{part}-{command}"), count);
+                    }
                 }
             }
-            outcome = outcome.variant(format!("{name}-{rate}"), counted.commands);
+            outcome = outcome
+                .variant(format!("{name}-begin"), begin)
+                .variant(format!("{name}-end"), end)
+                .variant(name, begin + end);
         }
     }
-    Ok(outcome.with_value(value, 1))
+    Ok(outcome
+        .variant("flows-under-way", TOGETHER as f64)
+        .with_value(value, 1))
 }
 
 impl Counted {
-    fn in_words(&self) -> String {
-        let words = self.by_name.iter();
-        let words: Vec<String> = words
-            .map(|(name, count)| format!("{name} {count:.2}"))
-            .collect();
-        words.join(", ")
+    fn of_flow(&self, commands: &Commands) -> f64 {
+        commands.values().sum::<u64>() as f64 / self.flows as f64
+    }
+
+    fn in_words(&self, commands: &Commands) -> String {
+        let words = commands.iter().map(|(name, count)| {
+            let count = *count as f64 / self.flows as f64;
+            format!("{name} {count:.2}")
+        });
+        words.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -170,33 +212,115 @@ impl Bench {
             let _ = to_outside.send(Left { flow, outside });
         });
         let ports = vec![inside, outside];
-        let instance = instance(nat(SESSIONS, 1), NAT, Home::Cached, &redis, ports)?;
+        let function = nat(SESSIONS, 1);
+        let objects = objects_of(&function);
+        let objects = objects.iter().enumerate();
+        let objects = objects.filter(|(_, name)| NAT.contains(name) && **name != "ports");
+        let objects = objects.map(|(number, _)| number).collect();
+        let instance = instance(function, NAT, Home::Cached, &redis, ports, Asking::Batched)?;
         Ok(Self {
             redis,
             instance,
             left,
             begun_ns: wall_ns(),
+            leapt_ns: 0,
+            objects,
             before: 0,
         })
     }
 
-    /// Has so many flows begin and end, so many of them at a time.
+    /// Has so many flows begin, so many of them at a time, and end.
     fn count(
         &mut self,
         script: &[Step],
         flows: usize,
         together: usize,
-    ) -> Result<Counted, Failure> {
+        counted: &mut Counted,
+    ) -> Result<(), Failure> {
+        counted.flows += flows as u64;
         self.asked(&["CONFIG", "RESETSTAT"])?;
         self.run(script, flows, together)?;
+        self.settle()?;
+        let begun = self.commands(0)?;
+        let entries = self.entries()?;
+        if entries < flows as u64 {
+            let why = format!("of {flows} flows the store has {entries} entries");
+            return Err(Failure::Unsound(why));
+        }
+        self.asked(&["CONFIG", "RESETSTAT"])?;
+        let own = self.end()?;
+        self.settle()?;
+        let ended = self.commands(own)?;
+        for (all, more) in [(&mut counted.begin, begun), (&mut counted.end, ended)] {
+            for (name, calls) in more {
+                *all.entry(name).or_default() += calls;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commands since they were last reset, but for so many of `ZCARD`.
+    fn commands(&self, own: u64) -> Result<Commands, Failure> {
         let info = self.asked(&["INFO", "commandstats"])?;
-        let by_name: Vec<(String, f64)> = calls(&info)
-            .map(|(name, calls)| (name.to_owned(), calls as f64 / flows as f64))
+        let mut commands: Commands = calls(&info)
+            .map(|(name, calls)| (name.to_owned(), calls))
             .collect();
-        Ok(Counted {
-            commands: by_name.iter().map(|(_, count)| count).sum(),
-            by_name,
-        })
+        if let Some(count) = commands.get_mut("zcard") {
+            *count = count.saturating_sub(own);
+        }
+        commands.retain(|_, count| *count > 0);
+        Ok(commands)
+    }
+
+    /// Entries of all objects in the store; each object is a command.
+    fn entries(&self) -> Result<u64, Failure> {
+        let mut entries = 0;
+        for object in &self.objects {
+            let asked = self.asked(&["ZCARD", &format!("{{bench}}{object}:ends")])?;
+            let count: Result<u64, _> = asked.trim().parse();
+            entries += count.map_err(|error| Failure::Unsound(format!("{asked}: {error}")))?;
+        }
+        Ok(entries)
+    }
+
+    fn now(&self) -> Time {
+        Time::from_micros(1 + (wall_ns() - self.begun_ns + self.leapt_ns) / 1_000)
+    }
+
+    /// Waits until what was begun is done.
+    fn settle(&mut self) -> Result<(), Failure> {
+        let begun = wall_ns();
+        while wall_ns() - begun < SETTLED_NS || self.instance.tally().parked > 0 {
+            let now = self.now();
+            self.instance.turn(now);
+            if wall_ns() - begun > PATIENCE_NS {
+                return Err(Failure::Unsound("packets wait for the store".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Advances time beyond all idle times until the store has no entry any more; with how many commands that was found out.
+    fn end(&mut self) -> Result<u64, Failure> {
+        self.leapt_ns += BEYOND_IDLE_NS;
+        let (begun, mut own, mut asked_ns) = (wall_ns(), 0, 0);
+        loop {
+            let now = self.now();
+            self.instance.turn(now);
+            if wall_ns() - asked_ns < ASK_NS {
+                continue;
+            }
+            let left = self.entries()?;
+            own += self.objects.len() as u64;
+            if left == 0 {
+                return Ok(own);
+            }
+            asked_ns = wall_ns();
+            if asked_ns - begun > PATIENCE_NS {
+                let why = format!("{left} entries have not ended though their time is over");
+                return Err(Failure::Unsound(why));
+            }
+        }
     }
 
     fn asked(&self, words: &[&str]) -> Result<String, Failure> {
@@ -218,7 +342,7 @@ impl Bench {
                 due.push(next);
                 next += 1;
             }
-            let now = Time::from_micros(1 + (wall_ns() - self.begun_ns) / 1_000);
+            let now = self.now();
             due.retain(|flow| {
                 let step = script[at[*flow]];
                 let port = PortNumber(u16::from(!step.from_inside));
@@ -271,7 +395,7 @@ fn frame(flow: usize, step: &Step, outside: (Ipv4Addr, u16)) -> ([u8; FRAME_BYTE
 }
 
 /// How often each command was called, of those that come with flows.
-fn calls(info: &str) -> impl Iterator<Item = (&str, u64)> {
+pub(super) fn calls(info: &str) -> impl Iterator<Item = (&str, u64)> {
     let line = |line| {
         let line: &str = line;
         let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(':')?;

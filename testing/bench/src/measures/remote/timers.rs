@@ -16,6 +16,7 @@ use asterism_state::Tick;
 
 use super::super::Context;
 use super::super::functions_cost::balancer;
+use super::wire::Asking;
 use super::{BALANCER, Home, Remote, config, to_service};
 use crate::contract::{Failure, Outcome};
 use crate::timing::wall_ns;
@@ -53,6 +54,7 @@ impl Flows {
             (balancer(), to_service),
             BALANCER,
             Home::Store,
+            Asking::Batched,
         )?;
         let opened = Self {
             redis: opened.redis,
@@ -166,6 +168,11 @@ fn kills(flows: u32, most: u32) -> Result<Killed, Failure> {
                 (dies, kills) = (None, kills + 1);
             }
         }
+    }
+    if kills < most {
+        return Err(Failure::Unsound(format!(
+            "{kills} clients were killed where {most} were to be: of {flows} flows {heard} were heard to have ended"
+        )));
     }
     let faults = opened.faults()?;
     Ok(Killed {
