@@ -220,8 +220,10 @@ fn connections_follow_the_load() {
 fn every_planted_bug_is_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    // Servers of several are not here: see `failover.rs`.
+    // Servers of several are not here, nor those that refuse: see `failover.rs` and `refusing.rs`.
     let of_servers = [
+        Mutant::RefusalUnseen,
+        Mutant::RefusingStays,
         Mutant::ReplicaTakenForPrimary,
         Mutant::MovedAlone,
         Mutant::ReplicaNotAwaited,
