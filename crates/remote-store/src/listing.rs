@@ -212,11 +212,14 @@ impl<F: NetworkFunction> StoreListing<F> {
                     let goes_on = asker.show((&keys, object), &mut bench, is_over, shown)?;
                     (next, goes_on)
                 };
-                if !goes_on || is_over() {
+                if !goes_on {
                     return Ok(false);
                 }
                 if next == b"0" {
                     break;
+                }
+                if is_over() {
+                    return Ok(false);
                 }
                 cursor = next;
             }
@@ -248,29 +251,33 @@ impl<F: NetworkFunction> StoreListing<F> {
                 Some(rows.iter().filter_map(key_of).collect::<Vec<_>>())
             }
         };
+        // Whether there was time for all: a store may name as many keys at a time as it likes.
         let mut report = |asker: &mut Asker, keys: &[Vec<u8>]| {
-            for keys in keys.chunks(together) {
+            for (number, keys) in keys.chunks(together).enumerate() {
+                if number > 0 && is_over() {
+                    return Ok(false);
+                }
                 bench.clear();
                 asker.read(keys, is_over, |answer| {
                     bench.install(&ReadOf::of_lane(object, 0), answer)
                 })?;
                 bench.report(&function, question, each);
             }
-            Ok::<_, AwayReason>(())
+            Ok(true)
         };
         if let Some(keys) = named {
-            if !keys.is_empty() {
-                report(&mut Asker::open(config)?, &keys)?;
-            }
-            return Ok(true);
+            return match keys.is_empty() {
+                true => Ok(true),
+                false => report(&mut Asker::open(config)?, &keys),
+            };
         }
         let mut asker = Asker::open(config)?;
         let mut cursor = b"0".to_vec();
         loop {
             let (next, keys) = asker.scan(&cursor, object, is_over)?;
-            report(&mut asker, &keys)?;
-            if next == b"0" {
-                return Ok(true);
+            let is_all = report(&mut asker, &keys)?;
+            if !is_all || next == b"0" {
+                return Ok(is_all);
             }
             if is_over() {
                 return Ok(false);
@@ -352,13 +359,7 @@ impl Asker {
         let each = KEYS_EACH.as_bytes();
         let words: [&[u8]; 6] = [b"SCAN", cursor, b"MATCH", &pattern, b"COUNT", each];
         self.ask(&words, is_over, |value| {
-            let Value::Array(mut values) = *value else {
-                return None;
-            };
-            let next = values.next()?.bytes()?.to_vec();
-            let Value::Array(keys) = values.next()? else {
-                return None;
-            };
+            let (next, keys) = scanned(value)?;
             let keys: Option<Vec<_>> = keys.map(|key| key.bytes().map(<[u8]>::to_vec)).collect();
             Some((next, keys?))
         })

@@ -8,6 +8,7 @@ use asterism_sketches::Grid;
 use asterism_memory::region::Region;
 
 use super::announced::Announced;
+use super::in_store::FILTER_STAYS;
 use super::late;
 use super::writer_counters::{hash_place, read_place};
 use crate::answer::Late;
@@ -318,9 +319,7 @@ impl<K: Key> Inspect for Bloom<K> {
 
 impl<K: Key> Fetch for Bloom<K> {
     fn stays_because(&self) -> Option<&'static str> {
-        Some(
-            "a read names a place of each of its rows, where a set answers by one key and without mistakes",
-        )
+        Some(FILTER_STAYS)
     }
 }
 

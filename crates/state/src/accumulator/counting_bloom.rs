@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use asterism_sketches::Grid;
 
+use super::in_store::FILTER_STAYS;
 use super::sketch::Sketch;
 use super::writer_counters::Totals;
 use crate::answer::Late;
@@ -130,9 +131,7 @@ impl<K: Key> Inspect for CountingBloom<K> {
 
 impl<K: Key> Fetch for CountingBloom<K> {
     fn stays_because(&self) -> Option<&'static str> {
-        Some(
-            "a read names a place of each of its rows, where a set answers by one key and without mistakes",
-        )
+        Some(FILTER_STAYS)
     }
 }
 

@@ -4,6 +4,10 @@ use super::counters::Tally;
 use crate::map::Key;
 use crate::wire::{BadBytes, KeySums};
 
+/// Why a filter of keys cannot live in a store.
+pub(super) const FILTER_STAYS: &str =
+    "a read names a place of each of its rows, where a set answers by one key and without mistakes";
+
 /// Sums that were answered, and how many keys may begin.
 #[derive(Debug)]
 pub(super) struct InStore<K> {

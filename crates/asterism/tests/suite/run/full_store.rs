@@ -3,8 +3,8 @@
 use asterism_lab::redis::Redis;
 use asterism_output::End;
 
-use crate::run::host::{answer, outbound, wait};
-use crate::run::stores::{Ends, firewalls_of};
+use crate::run::host::{outbound, wait};
+use crate::run::stores::{Ends, both_ways, firewalls_of};
 
 #[test]
 fn known_flows_go_on_while_a_redis_is_full() {
@@ -20,14 +20,7 @@ fn known_flows_go_on_while_a_redis_is_full() {
     let (cluster, [a, b]) = firewalls_of(&format!("address = \"{}\"\n{settings}", redis.address()));
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     let (known, new) = (outbound(4_000), outbound(4_001));
-    let mut passes = |number: u32| {
-        for _ in 0..number {
-            at_a.inside.send(&known);
-            assert_eq!(at_a.outside.next(), known);
-            at_b.outside.send(&answer(&known));
-            assert_eq!(at_b.inside.next(), answer(&known));
-        }
-    };
+    let mut passes = |number| both_ways((&mut at_a, &mut at_b), &known, number);
     passes(10);
 
     // Nothing is written: who looks for entries to be ended finds out.
@@ -65,8 +58,5 @@ fn known_flows_go_on_while_a_redis_is_full() {
             host.log().contains("event=store-back").then_some(())
         });
     }
-    at_a.inside.send(&new);
-    assert_eq!(at_a.outside.next(), new);
-    at_b.outside.send(&answer(&new));
-    assert_eq!(at_b.inside.next(), answer(&new));
+    both_ways((&mut at_a, &mut at_b), &new, 1);
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use asterism_lab::redis::Redis;
 use asterism_output::End;
-use asterism_packet::build;
+use asterism_packet::{Flow4, build};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -136,6 +136,16 @@ impl Ends {
         wait("a frame to leave", || {
             self.passes(host, frame).then_some(())
         });
+    }
+}
+
+/// So many packets of a flow leave one host, and as many answers to them the other.
+pub(super) fn both_ways((a, b): (&mut Ends, &mut Ends), flow: &Flow4, number: u32) {
+    for _ in 0..number {
+        a.inside.send(flow);
+        assert_eq!(a.outside.next(), *flow);
+        b.outside.send(&answer(flow));
+        assert_eq!(b.inside.next(), answer(flow));
     }
 }
 
@@ -517,14 +527,7 @@ fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
     let (cluster, [a, b]) = firewalls_of(&format!("address = \"{address}\"\n{settings}"));
     let (mut at_a, mut at_b) = (Ends::of(&cluster, "a"), Ends::of(&cluster, "b"));
     let (known, new) = (outbound(4_000), outbound(4_001));
-    let mut passes = |number: u32| {
-        for _ in 0..number {
-            at_a.inside.send(&known);
-            assert_eq!(at_a.outside.next(), known);
-            at_b.outside.send(&answer(&known));
-            assert_eq!(at_b.inside.next(), answer(&known));
-        }
-    };
+    let mut passes = |number| both_ways((&mut at_a, &mut at_b), &known, number);
     passes(10);
     for host in [&a, &b] {
         wait("hits", || {
@@ -545,10 +548,7 @@ fn known_flows_go_on_by_what_hosts_keep_while_the_store_is_away() {
     for host in [&a, &b] {
         wait("the store", || is_connected(host).then_some(()));
     }
-    at_a.inside.send(&new);
-    assert_eq!(at_a.outside.next(), new);
-    at_b.outside.send(&answer(&new));
-    assert_eq!(at_b.inside.next(), answer(&new));
+    both_ways((&mut at_a, &mut at_b), &new, 1);
 }
 
 #[test]
