@@ -28,6 +28,8 @@ const LOOK_AWAY: Duration = Duration::from_millis(1);
 
 /// Microseconds from one look to the next at a connection by which no reply is waited for: each look is a system call.
 const LOOK_QUIET_US: u64 = 100;
+/// The same at all connections while packets are answered by what is kept: a burst of them takes less than a look.
+const LOOK_SERVING_US: u64 = 20;
 /// Milliseconds that the reply to `WAIT` may take at most.
 const WAIT_MS_MAX: u128 = 250;
 
@@ -98,6 +100,12 @@ pub struct RemoteStore<F: NetworkFunction, N: Network = Sockets> {
     is_busy: bool,
     /// Else there is nothing to do before.
     look_us: u64,
+    /// Packets of this turn were answered by what is kept.
+    is_serving: bool,
+    /// When replies were looked for last.
+    looked_us: u64,
+    /// There may be something to send: it was asked for something in this turn, or has looked for replies.
+    may_send: bool,
     now: Time,
 }
 
@@ -166,6 +174,9 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             has_read: false,
             is_busy: true,
             look_us: 0,
+            is_serving: false,
+            looked_us: 0,
+            may_send: true,
             now: Time::ZERO,
         }
     }
@@ -185,7 +196,7 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
 
     /// Takes what came next, if anything did.
     pub(crate) fn take_event(&mut self, now: Time) -> bool {
-        if !core::mem::replace(&mut self.has_read, true) && self.is_due(now) {
+        if !core::mem::replace(&mut self.has_read, true) && self.is_look_due(now) {
             self.receive(now);
         }
         let taken = core::mem::replace(&mut self.event, self.client.next_event());
@@ -202,6 +213,7 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
     /// Goes on with connections that are not open, and takes the replies that have come by the others.
     fn receive(&mut self, now: Time) {
         let now_us = now.as_micros();
+        (self.looked_us, self.may_send) = (now_us, true);
         for number in 0..self.connections.len() {
             if !self.client.wants(number) {
                 self.give_up(number, now_us);
@@ -363,9 +375,14 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         }
     }
 
-    /// Whether this turn is one of those in which there may be something to do.
-    fn is_due(&self, now: Time) -> bool {
-        self.is_busy || now.as_micros() >= self.look_us
+    /// Whether replies are to be looked for in this turn.
+    fn is_look_due(&self, now: Time) -> bool {
+        let from_us = match (self.is_busy, self.is_serving) {
+            (false, _) => self.look_us,
+            (true, true) => self.looked_us + LOOK_SERVING_US,
+            (true, false) => 0,
+        };
+        now.as_micros() >= from_us
     }
 
     /// Shows other threads what became of it in this turn.
@@ -392,7 +409,7 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn ask(&mut self, ticket: Ticket, query: Query<'_>, now: Time) {
-        self.is_busy = true;
+        (self.is_busy, self.may_send) = (true, true);
         self.client.ask(ticket, &query, now.as_micros());
     }
 
@@ -405,7 +422,8 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn keeps(&mut self, now: Time) -> bool {
-        self.client.keeps(now.as_micros())
+        self.is_serving = self.client.keeps(now.as_micros());
+        self.is_serving
     }
 
     fn next_dropped(&mut self) -> Option<Dropped> {
@@ -417,7 +435,7 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn commit(&mut self, attempt: Attempt, transaction: &Transaction, now: Time) {
-        self.is_busy = true;
+        (self.is_busy, self.may_send) = (true, true);
         self.client.commit(attempt, transaction, now.as_micros());
     }
 
@@ -431,8 +449,8 @@ impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
     }
 
     fn send(&mut self, now: Time) {
-        (self.has_read, self.now) = (false, now);
-        if !self.is_due(now) {
+        (self.has_read, self.is_serving, self.now) = (false, false, now);
+        if !core::mem::take(&mut self.may_send) {
             return;
         }
         let now_us = now.as_micros();

@@ -11,6 +11,7 @@ mod filter;
 mod format;
 mod kept;
 mod limits;
+mod looks;
 mod meters;
 mod over_wires;
 mod real_stores;
