@@ -1,10 +1,11 @@
 //! `remote.functions`: flows of 1,000 packets each, the first one included, through a NAT, a firewall and a balancer, whose flows are in the
 //! instance's own memory, in the store, and there with a cache and its filter.
 //!
-//! The flows of a round are new ones. One half of them begins with the round and ends at a random time in its second half, the other half begins
-//! at a random time in its first half and ends with it. A flow's packets come at random times meanwhile, so that those of at least 500 flows are mixed:
-//! of one flow no more than some may wait for the store. Rounds of the homes alternate, and the value is the cached rate over the
-//! local one in the same round. Rates are by the on-CPU time of the packet loop, which polls: waiting for the store is in it.
+//! Flows begin one after another, as many in each round as end in it, and each lives as long as a round does: some 1,000 are alive at a time, and
+//! their packets come mixed. Rounds of the homes alternate, and the value is the cached rate over the local one in the same round. Rates are by the
+//! on-CPU time of the packet loop, which polls: waiting for the store is in it.
+//!
+//! Beside that, how many flows a second are opened where no packet is of a known one (`…-opened`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,17 +28,19 @@ use crate::timing::{PAIRS_MIN, Spread, thread_cpu_ns, wall_ns};
 use crate::traffic::SmallFrame;
 use crate::traffic::random::Random;
 
-/// Flows of a round, and packets of each.
+/// Flows that begin in a round, and packets of each.
 const FLOWS: usize = 1_000;
 const PACKETS: usize = 1_000;
 /// Flows that are open before the first round.
-const FIRST: usize = 1_000;
+const FIRST: usize = FLOWS;
+/// Rounds at the end in which flows are opened alone.
+const ROUNDS_OPENED: usize = 7;
 /// Rounds, and each how many-th one is played without a cache too, which takes by far the longest.
 const ROUNDS: usize = PAIRS_MIN as usize;
 const ROUNDS_FULL: usize = 21;
 const UNCACHED_EACH: usize = 4;
 /// Sessions of all rounds.
-const SESSIONS: u32 = (FIRST + (ROUNDS_FULL + 1) * FLOWS) as u32;
+const SESSIONS: u32 = (FIRST + (ROUNDS_FULL + 1 + ROUNDS_OPENED) * FLOWS) as u32;
 
 /// A function in a home.
 struct Player<F: NetworkFunction> {
@@ -94,19 +97,36 @@ impl<F: NetworkFunction + Send + Sync> Player<F> {
     }
 }
 
-/// Packets of a round's flows by the number of the flow, as they come.
-fn order(random: &mut Random) -> Vec<u32> {
-    let mut packets: Vec<(f64, u32)> = Vec::with_capacity(FLOWS * PACKETS);
-    for flow in 0..FLOWS as u32 {
-        let (begins, ends) = match flow % 2 {
-            0 => (0.0, 0.5 + random.unit() / 2.0),
-            _ => (random.unit() / 2.0, 1.0),
-        };
-        let mut at = || begins + (ends - begins) * random.unit();
-        packets.extend((0..PACKETS).map(|_| (at(), flow)));
+/// Flows that begin one after another.
+struct Flows {
+    random: Random,
+    /// Packets that come in the next round: when, as a part of it, and the numbers of their flows, the first of that round being number 0.
+    next: Vec<(f64, i32)>,
+}
+
+impl Flows {
+    fn new(seed: u64) -> Self {
+        let (random, next) = (Random::new(seed), Vec::new());
+        Self { random, next }
     }
-    packets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-    packets.into_iter().map(|(_, flow)| flow).collect()
+
+    /// The packets of the next round, in the order in which they come, by the numbers of their flows: those of the round before are from 0 on,
+    /// those that begin in this one from `FLOWS` on.
+    fn round(&mut self) -> Vec<u32> {
+        let random = &mut self.random;
+        let mut packets = core::mem::take(&mut self.next);
+        for flow in 0..FLOWS as i32 {
+            let begins = (f64::from(flow) + random.unit()) / FLOWS as f64;
+            packets.extend((0..PACKETS).map(|_| (begins + random.unit(), flow)));
+        }
+        self.next = packets.extract_if(.., |(at, _)| *at >= 1.0).collect();
+        for (at, flow) in &mut self.next {
+            (*at, *flow) = (*at - 1.0, *flow - FLOWS as i32);
+        }
+        packets.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        let number = |(_, flow)| (flow + FLOWS as i32) as u32;
+        packets.into_iter().map(number).collect()
+    }
 }
 
 /// Packets a second of a function in each home, each round; those without a cache of some rounds.
@@ -118,6 +138,8 @@ struct Rates {
     /// The same packets once more, whose flows are known by then.
     local_known: Vec<f64>,
     cached_known: Vec<f64>,
+    /// Flows that are opened a second, cached.
+    opened: Vec<f64>,
 }
 
 impl Rates {
@@ -144,16 +166,14 @@ fn homes<F: NetworkFunction + Send + Sync>(
     let players = homes.map(|home| Player::start(function(), in_store, home));
     let [local, uncached, cached] = players;
     let mut players = [local?, uncached?, cached?];
-    let mut random = Random::new(1);
-    let first: Vec<SmallFrame> = (0..FIRST).map(frame).collect();
-    let once: Vec<u32> = (0..FIRST as u32).collect();
+    let mut flows = Flows::new(1);
+    let once: Vec<u32> = (0..FLOWS as u32).collect();
     let rounds = if context.full { ROUNDS_FULL } else { ROUNDS };
     let mut rates = Rates::default();
     // The first one is not counted.
     for round in 0..=rounds {
-        let from = FIRST + round * FLOWS;
-        let frames: Vec<SmallFrame> = (from..from + FLOWS).map(frame).collect();
-        let packets = order(&mut random);
+        let frames: Vec<SmallFrame> = (round * FLOWS..(round + 2) * FLOWS).map(frame).collect();
+        let packets = flows.round();
         let mut order = [0, 1, 2];
         if round % 2 == 1 {
             order.reverse();
@@ -164,8 +184,8 @@ fn homes<F: NetworkFunction + Send + Sync>(
                 continue;
             }
             let player = &mut players[which];
-            // Since its last round it had no turn.
-            player.play(&first, &once)?;
+            // Since its last round it had no turn, or it was not played.
+            player.play(&frames, &once)?;
             let rate = |took: u64| packets.len() as f64 * 1e9 / took as f64;
             let opened = rate(player.play(&frames, &packets)?);
             let (all, known) = match homes[which] {
@@ -180,6 +200,12 @@ fn homes<F: NetworkFunction + Send + Sync>(
                 known.push(rate(player.play(&frames, &packets)?));
             }
         }
+    }
+    for round in 0..ROUNDS_OPENED {
+        let from = FIRST + (rounds + 1 + round) * FLOWS;
+        let frames: Vec<SmallFrame> = (from..from + FLOWS).map(frame).collect();
+        let took = players[2].play(&frames, &once)?;
+        rates.opened.push(FLOWS as f64 * 1e9 / took as f64);
     }
     for (home, player) in homes.iter().zip(&players) {
         let tally = player.instance.tally();
@@ -198,12 +224,13 @@ fn homes<F: NetworkFunction + Send + Sync>(
     }
     let median = |rates: &[f64]| Spread::of(rates).median;
     context.say(&format!(
-        "{:.0} packets/s local, {:.0} without a cache, {:.0} cached: {:.3}; {:.3} once flows are known",
+        "{:.0} packets/s local, {:.0} without a cache, {:.0} cached: {:.3}; {:.3} once flows are known; {:.0} opened/s",
         median(&rates.local),
         median(&rates.uncached),
         median(&rates.cached),
         rates.cached_over_local().median,
         over(&rates.cached_known, &rates.local_known).median,
+        median(&rates.opened),
     ));
     Ok(rates)
 }
@@ -239,7 +266,8 @@ pub(super) fn measure(context: &Context) -> Result<Outcome, Failure> {
                 format!("{name}-known-cached-over-local"),
                 over(&rates.cached_known, &rates.local_known).median,
             )
-            .variant(format!("{name}-remote-over-local"), uncached / local);
+            .variant(format!("{name}-remote-over-local"), uncached / local)
+            .variant(format!("{name}-opened"), Spread::of(&rates.opened).median);
     }
     for played in capture::play(context)? {
         let name = played.name;
@@ -255,13 +283,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_of_a_round_are_whole_and_mixed() {
-        let order = order(&mut Random::new(7));
+    fn flows_are_whole_and_mixed() {
+        let mut flows = Flows::new(7);
+        let rounds: Vec<Vec<u32>> = (0..4).map(|_| flows.round()).collect();
+        // Those that begin in the second round, and end in the third one.
         let mut of_flow = vec![0; FLOWS];
-        order.iter().for_each(|flow| of_flow[*flow as usize] += 1);
+        let begun = rounds[1].iter().filter(|flow| **flow >= FLOWS as u32);
+        begun.for_each(|flow| of_flow[*flow as usize - FLOWS] += 1);
+        let ended = rounds[2].iter().filter(|flow| **flow < FLOWS as u32);
+        ended.for_each(|flow| of_flow[*flow as usize] += 1);
         assert!(of_flow.iter().all(|packets| *packets == PACKETS));
-        // In the middle packets of most flows come, and seldom two of one in turn.
-        let middle = &order[order.len() / 2..][..10 * FLOWS];
+        // From then on a round is about as long as the next one.
+        assert!(rounds[2].len().abs_diff(FLOWS * PACKETS) < FLOWS * PACKETS / 50);
+        // Packets of most flows that are alive come, and seldom two of one in turn.
+        let middle = &rounds[2][rounds[2].len() / 2..][..10 * FLOWS];
         let pairs = middle.windows(2).filter(|two| two[0] == two[1]);
         assert!(pairs.count() < 10 * 5);
         let mut flows = middle.to_vec();
