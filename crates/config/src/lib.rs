@@ -297,6 +297,12 @@ fn read_document(
         (purpose, sharing),
         report,
     );
+    if written
+        && purpose == Purpose::Host
+        && let (Some(cluster), Some(Some(store))) = (&cluster, &store)
+    {
+        store::check_key(document, cluster, store, report);
+    }
     if let (Some(Host { eve: Some(_), .. }), Some(function)) = (&host, &function) {
         store::check_alerts(document, function, report);
     }

@@ -351,6 +351,33 @@ fn counted(document: &DeTable<'_>, function: &Function) -> Option<(&'static str,
     Some((setting, key.map_or(placement, |(key, _)| key.span())))
 }
 
+/// Refuses a host alone without a key whose store outlives it: with the key that it draws at each start it would not find its entries again.
+pub(super) fn check_key(
+    document: &DeTable<'_>,
+    cluster: &Cluster,
+    store: &Store,
+    report: &mut Report,
+) {
+    // Of several hosts each needs a key, whatever they share.
+    if cluster.key.is_some() || cluster.members.len() > 1 {
+        return;
+    }
+    let written: &[&str] = match (&store.embedded, &store.shards) {
+        (Some(embedded), _) if embedded.folder.is_none() => return,
+        (Some(_), _) => &["store", "embedded", "folder"],
+        (None, Some(_)) => &["store", "shards"],
+        (None, None) => &["store", "address"],
+    };
+    report.add(
+        Diagnostic::error(
+            "what is in the store is found by a key, and this host has none",
+            table::place(document, written).unwrap_or_default(),
+        )
+        .label("the store outlives the host, which draws another key at each start")
+        .help("write a key with `asterism keygen cluster.key`, and add key = \"cluster.key\" to [cluster]"),
+    );
+}
+
 /// Objects of whose entries a host writes alerts.
 const ALERTED: [&str; 5] = ["alarms", "alerts", "blocked", "events", "floods"];
 

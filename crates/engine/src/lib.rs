@@ -16,6 +16,7 @@ mod store;
 mod tally;
 pub mod transport;
 
+pub use asterism_secure_channel::hash_seed_mark;
 pub use channel::{
     BACKLOG_BYTES_MAX, ChannelEvent, ChannelTally, Destination, SharedObjects, StateChannel,
 };

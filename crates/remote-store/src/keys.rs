@@ -8,7 +8,7 @@
 //! | `{name}` object `:sums:` bucket | the same of one bucket of time; it expires once no window reaches the bucket |
 //! | `{name}` object `:listed` | a sorted set: the keys of which such hashes have sums, each with the last bucket that it was added in |
 //! | `{name}` object `:word` | a string: the client that ends entries of the object, for some seconds |
-//! | `{name}` `layout` | a number in hexadecimal digits: how entries are laid out, alike for all clients |
+//! | `{name}` `layout` | two numbers in hexadecimal digits, joined by a dot: how entries are laid out, and a mark of the hash seed; alike for all clients |
 //! | `{name}` `pipe:` client `:` pipe | a string: the last batch of that client and pipe that was made, and by which try, as `batch.try` |
 
 use asterism_state::{Query, Ring, Tick};

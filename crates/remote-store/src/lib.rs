@@ -28,6 +28,7 @@ mod document;
 mod ends;
 mod filter;
 mod keys;
+mod layout;
 mod link;
 mod listing;
 mod loaded;

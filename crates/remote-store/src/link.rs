@@ -13,6 +13,7 @@ use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 use crate::client::{Client, ClientConfig, ClientEvent, ClientTally, READS};
 use crate::connection::{Connection, Made};
 use crate::keys::Keys;
+use crate::layout::Layout;
 use crate::login::{Greeting, Login, PATIENCE_MIN, Tracks};
 use crate::mutant::{self, Mutant};
 use crate::network::{Network, Sockets};
@@ -44,7 +45,8 @@ pub struct RemoteConfig {
     pub waits_for_replica: bool,
     /// How long a reply may take: then the connection counts as lost.
     pub timeout: Duration,
-    /// A number for how the function's entries are laid out: a store that has entries of another layout under the same name is refused.
+    /// A number for how the function's entries are laid out: a store that has entries of another layout under the same name is refused. So is
+    /// one whose entries were written by hashes of another seed than the client's.
     pub layout: u64,
     /// The client.
     pub client: ClientConfig,
@@ -66,9 +68,9 @@ impl RemoteConfig {
     }
 
     /// The key that says how entries are laid out, and what it has to say.
-    pub(crate) fn layout_at(&self) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn layout_at(&self) -> (Vec<u8>, Layout) {
         let key = Keys::new(&self.client.function).of_layout();
-        (key, format!("{:016x}", self.layout).into_bytes())
+        (key, Layout::new(self.layout, self.client.seed))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use asterism_resp::{CommandWriter, Scanner, Value};
 
+use crate::layout::Layout;
 use crate::password::Password;
 use crate::primary::{Notice, is_primary};
 use crate::refusals::refusal_reason;
@@ -41,7 +42,7 @@ impl core::fmt::Debug for Login {
 pub struct Greeting {
     pub(crate) login: Login,
     /// The key that says how entries are laid out, and what it has to say.
-    pub(crate) layout: (Vec<u8>, Vec<u8>),
+    pub(crate) layout: (Vec<u8>, Layout),
     pub(crate) tracks: Tracks,
     /// How long a server may take until all of that is said.
     pub(crate) patience: Duration,
@@ -252,15 +253,14 @@ fn greet(
     }
     let (key, expected) = layout;
     let find = |value: &Value<'_>| match value {
-        Value::String(found) if found == expected => Ok(true),
+        Value::String(found) => Ok(expected.check(found).map(|()| true)?),
         Value::Null => Ok(false),
-        Value::String(_) => Err(AwayReason::Layout.into()),
         other => Err(refusal(other, address)),
     };
     if ask(stream, &[b"GET", key], find)? {
         return Ok(());
     }
-    let set: [&[u8]; 4] = [b"SET", key, expected, b"NX"];
+    let set: [&[u8]; 4] = [b"SET", key, expected.bytes(), b"NX"];
     ask(stream, &set, |value| match value {
         Value::Status(b"OK") | Value::Null => Ok(()),
         other => Err(refusal(other, address)),

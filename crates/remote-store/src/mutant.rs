@@ -55,6 +55,8 @@ asterism_mutant::planted! {
     OwnWriteNotAdded,
     /// Keys of several lanes are one (an answer to another question).
     LaneNotInKey,
+    /// What the store says of its layout leaves the hash seed out (two clusters that count in one sketch, each in cells of its own).
+    SeedUnmarked,
     /// A store that refuses all that is written counts as one that takes it (a full store that nobody notices).
     RefusalUnseen,
     /// A server that refuses all that is written is not left for one that was promoted (a primary that was cut off and keeps its clients).

@@ -27,6 +27,8 @@ pub enum AwayReason {
     Login,
     /// Its keys of this name were made by a function of another kind or version.
     Layout,
+    /// Its keys of this name were made by a cluster with another key, so by hashes of another seed.
+    HashSeed,
     /// It takes no writes now: it loads its file, cannot write it, or its cluster is down.
     Refused,
     /// It is full: it takes no writes.
@@ -45,13 +47,14 @@ pub enum AwayReason {
 
 impl AwayReason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NotTried,
         Self::Unreachable,
         Self::Closed,
         Self::Silent,
         Self::Login,
         Self::Layout,
+        Self::HashSeed,
         Self::Refused,
         Self::Full,
         Self::NoStore,
@@ -71,6 +74,7 @@ impl AwayReason {
             Self::Silent => "silent",
             Self::Login => "login",
             Self::Layout => "layout",
+            Self::HashSeed => "hash-seed",
             Self::Refused => "refused",
             Self::Full => "full",
             Self::NoStore => "no-store",
@@ -96,6 +100,9 @@ impl AwayReason {
             }
             Self::Layout => {
                 "give the cluster another `name` in [store], or remove the keys of this one from the store"
+            }
+            Self::HashSeed => {
+                "the keys of this name were written under another cluster key, by whose hash seed their places are found: give this host the key file of that cluster, give this cluster another `name` in [store], or stop all hosts and remove these keys from the store"
             }
             Self::Refused => {
                 "wait until the store has read its file, or its cluster is whole and has moved its slots; look in its log for what it cannot write (MISCONF)"
@@ -132,7 +139,7 @@ impl AwayReason {
             Self::NoStore => 7,
             Self::Tracking => 8,
             Self::Login => 9,
-            Self::Layout => 10,
+            Self::Layout | Self::HashSeed => 10,
         };
         match rank(other) > rank(self) {
             true => other,

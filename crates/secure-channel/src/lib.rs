@@ -78,7 +78,7 @@ pub use key::{ClusterKey, KEY_TEXT_PREFIX, KeyError, SEEDED_KEY_TEXT_PREFIX, Sal
 pub use key_ring::{KeyRing, KeyRingError, KeyRingMistake, RING_TEXT_PREFIX};
 pub use member::{ClusterId, Epoch, Incarnation, MemberId};
 pub use opener::{AddKeyError, KEYS_MAX, Opened, Opener, OpenerConfig};
-pub use purpose::{PURPOSE_BYTES_MAX, PurposeCipher};
+pub use purpose::{PURPOSE_BYTES_MAX, PurposeCipher, hash_seed_mark};
 pub use recorded::{
     OPENED_MARK, RECORDED_SESSIONS_MAX, Recorded, RecordedOpener, Unopened, segments,
 };

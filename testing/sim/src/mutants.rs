@@ -210,9 +210,9 @@ const OF_CHANNEL_HOMES: engine::Mutant = engine::Mutant::AnswerToFirstInstance;
 /// (`crates/remote-store/tests/suite/addresses.rs`).
 const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconfirmed;
 
-/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets read again and again, buckets of time that end, an entry that stays while its shard alone is not heard, a cluster of stores, or a primary
+/// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets read again and again, buckets of time that end, an entry that stays while its shard alone is not heard, a cluster of stores, two clusters of one name, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 14] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 15] = [
     remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
     remote_store::Mutant::FirstShardKeeps,
@@ -224,6 +224,7 @@ const IN_THE_REMOTE_STORE: [remote_store::Mutant; 14] = [
     remote_store::Mutant::RefusalUnseen,
     remote_store::Mutant::RefusingStays,
     remote_store::Mutant::ReplicaNotAwaited,
+    remote_store::Mutant::SeedUnmarked,
     remote_store::Mutant::SumsGivenOutForEver,
     remote_store::Mutant::UsedSinceEnded,
     remote_store::Mutant::WaitWithoutWrite,

@@ -418,3 +418,31 @@ fn packets_go_past_what_they_may_go_past_while_the_store_is_away() {
         );
     }
 }
+
+#[test]
+fn a_host_alone_needs_a_key_where_its_store_outlives_it() {
+    let with = |cluster: &str, store: &str| {
+        let ports = "[port.inside]\ninterface = \"eth0\"\n[port.outside]\ninterface = \"eth1\"\n";
+        let function = format!(
+            "[function.firewall]\nrules = \"none.rules\"\n[function.firewall.state]\n{FLOWS}\n"
+        );
+        let text = format!("{cluster}{store}{function}{ports}");
+        let (config, report) = read(&text, Purpose::Host);
+        (config.is_some(), report)
+    };
+    let error = "what is in the store is found by a key, and this host has none";
+    let outliving = [
+        "[store]\naddress = \"192.0.2.9:6379\"\n",
+        "[store.shards.a]\naddress = \"192.0.2.9:6379\"\n[store.shards.b]\naddress = \"192.0.2.8:6379\"\n",
+        "[store.embedded]\nfolder = \"store\"\n",
+    ];
+    for store in outliving {
+        let (is_read, report) = with("", store);
+        assert!(!is_read && report.contains(error), "{store}: {report}");
+        let (is_read, report) = with("[cluster]\nkey = \"cluster.key\"\n", store);
+        assert!(is_read, "{store}: {report}");
+    }
+    // It begins empty at each start.
+    let (is_read, report) = with("", "");
+    assert!(is_read, "{report}");
+}

@@ -235,11 +235,6 @@ impl InstanceParts {
         }
     }
 
-    /// The seed by which the instance hashes keys.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
     /// Has objects that live in a store in the one that `make` makes, on the thread that will run the instance.
     #[must_use]
     pub fn with_store(mut self, make: impl FnOnce() -> Box<dyn Store> + Send + 'static) -> Self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asterism_config::key_file::SecretFileError;
 use asterism_config::{Config, Store, StoreAck, StoreShard};
 use asterism_embedded_store::{RunningServer, ServerError};
-use asterism_engine::{InstanceParts, MisplacedError, check_in_shards, check_placed};
+use asterism_engine::{InstanceParts, MisplacedError, check_in_shards, check_placed, hash_seed};
 use asterism_function::{NetworkFunction, objects_of};
 use asterism_placement::Incarnation;
 use asterism_remote_store::{
@@ -116,7 +116,7 @@ impl Stores {
             client: ClientConfig {
                 function: store.name.clone(),
                 client: String::new(),
-                seed: 0,
+                seed: hash_seed(keys.sending()),
                 objects: config.function.remote(objects_of(function)),
                 commit_pipes: store.connections,
                 cache: store.cache.map(|cache| CacheConfig {
@@ -175,11 +175,9 @@ impl Stores {
         instance: usize,
     ) -> InstanceParts {
         let incarnation = self.incarnation.0;
-        let seed = parts.seed();
         let own = |remote: &RemoteConfig| {
             let mut own = remote.clone();
             own.client.client = format!("{}:{incarnation:016x}:{instance}", self.host);
-            own.client.seed = seed;
             own
         };
         let statistics = |shard: &Vec<Arc<StoreStatistics>>| {

@@ -17,6 +17,7 @@ mod over_wires;
 mod real_stores;
 mod refusing;
 mod scripted;
+mod seeds;
 mod shards;
 mod sketches;
 mod stores;

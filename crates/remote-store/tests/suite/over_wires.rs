@@ -220,11 +220,12 @@ fn connections_follow_the_load() {
 fn every_planted_bug_is_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    // Servers of several are not here, nor those that refuse: see `failover.rs` and `refusing.rs`.
+    // Servers of several are not here, nor those that refuse or are refused: see `failover.rs`, `refusing.rs` and `seeds.rs`.
     let of_servers = [
         Mutant::RefusalUnseen,
         Mutant::RefusingStays,
         Mutant::ReplicaTakenForPrimary,
+        Mutant::SeedUnmarked,
         Mutant::MovedAlone,
         Mutant::ReplicaNotAwaited,
         Mutant::WaitWithoutWrite,

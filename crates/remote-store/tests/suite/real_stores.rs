@@ -23,7 +23,7 @@ use crate::world::SEED;
 use asterism_lab::{KeptPort, outside, wait_until};
 
 /// Packets are now and then in each other's way.
-const TILLS: Tills = Tills(99);
+pub(crate) const TILLS: Tills = Tills(99);
 const FLOWS: u32 = 300;
 /// Packets of a test.
 const PACKETS: u32 = 4_000;

@@ -24,6 +24,7 @@ mod ports;
 mod recipe;
 mod reload;
 mod rules;
+mod seeds;
 mod shapes;
 mod sharded;
 mod sites;
