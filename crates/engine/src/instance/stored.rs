@@ -195,7 +195,8 @@ impl<F: NetworkFunction> Instance<F> {
         store.send(now);
     }
 
-    /// Says of what the call asked for whose packet it is, if the store has several shards: this one, which is as it came.
+    /// Says of what the call asked for whose packet it is, if the store has several shards: this one, which is as it came. A frame without
+    /// addresses, such as an order of the control side, is of the conversation of the first key that it asks for.
     pub(super) fn note_conversation(&mut self, frame: &mut Frame) {
         let store = self.stored.as_ref().map(|stored| &stored.store);
         let Some(seed) = store.and_then(HomeEnd::conversation_seed) else {
@@ -205,10 +206,27 @@ impl<F: NetworkFunction> Instance<F> {
             return;
         };
         let key = FlowKey::of(&Packet::with_layout(self.pool.bytes_mut(frame), layout));
-        if let Some((one, other)) = key.addresses() {
-            self.context
-                .set_conversation(hash::conversation(one, other, seed));
+        let conversation = match key.addresses() {
+            Some((one, other)) => Some(hash::conversation(one, other, seed)),
+            None => self.conversation_asked_for(seed),
+        };
+        if let Some(conversation) = conversation {
+            self.context.set_conversation(conversation);
         }
+    }
+
+    /// The conversation of the first key that the call asks for and has no answer for yet; `None`: it asks for none, or its packet is known to be of
+    /// one: what it asked for before may be answered by that shard.
+    fn conversation_asked_for(&self, seed: u64) -> Option<u64> {
+        let mut asked_for = None;
+        self.context.answer_at_once(|query, _| {
+            let object = self.state.object(query.object);
+            let object = object.filter(|_| query.conversation == 0);
+            asked_for = object.and_then(|object| object.conversation_of(&query, seed));
+            // That was no answer.
+            false
+        });
+        asked_for
     }
 
     /// Whether the store has answered at once all that the call asked for that is late.

@@ -169,31 +169,6 @@ pub enum FlowsError {
     Choice(#[from] ChoiceError),
 }
 
-/// Why flows of a firewall were not ended, or it is not known which were.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-enum EndError {
-    /// The firewall did not get the order, or does not answer.
-    #[error(transparent)]
-    Ask(#[from] AskError),
-    /// They are in a store of several shards, each of which takes the packets of its own conversations alone. None got an order.
-    #[error(
-        "its flows are in a store of several shards, where no order ends them: they go on until they idle out, or until `asterism block` drops the packets of one end"
-    )]
-    InShards,
-}
-
-impl EndError {
-    fn cure(&self) -> &'static str {
-        match self {
-            EndError::Ask(_) => AGAIN,
-            EndError::InShards => "`asterism block` for one end of each, or a rule with `block`",
-        }
-    }
-}
-
-/// What to do where flows may go on.
-const AGAIN: &str = "`asterism flows end --denied`";
-
 /// Ends the flows that are meant at all firewalls, or at one of them, and says so in the log.
 ///
 /// # Errors
@@ -230,16 +205,16 @@ pub(crate) fn end_denied(view: &View, events: &SyncSender<Event>, firewalls: &[(
         let why = match end_at(view, name, *asked, &DENIED) {
             Ok((ended, unknown)) => {
                 say(&ended, "reload", events);
-                unknown.map(|why| (why, AGAIN))
+                unknown
             }
-            Err(why) => Some((why.to_string(), why.cure())),
+            Err(why) => Some(why.to_string()),
         };
-        if let Some((why, cure)) = why {
+        if let Some(why) = why {
             let event = Event::warning("flows-not-ended")
                 .with("function", name)
                 .with("why", why)
                 .effect("flows that the new rules deny may go on")
-                .cure(cure);
+                .cure("`asterism flows end --denied`");
             let _ = events.try_send(event);
         }
     }
@@ -264,11 +239,8 @@ fn end_at(
     name: &str,
     asked: Asked,
     filter: &FlowFilter,
-) -> Result<(EndedFlowsDocument, Option<String>), EndError> {
+) -> Result<(EndedFlowsDocument, Option<String>), AskError> {
     let reported = Reported::of(view, (name, asked), reported::FLOWS);
-    if reported.is_in_store() && view.store.has_shards() {
-        return Err(EndError::InShards);
-    }
     let begun_us = view.uptime_us();
     let mut meant = Vec::new();
     let mut unknown = reported.records(
@@ -285,15 +257,19 @@ fn end_at(
     let mut seen = BTreeSet::new();
     meant.retain(|flow| seen.insert(*flow));
     let mut left = Vec::new();
-    let at_a_time = match reported.is_in_store() {
-        false => meant.len().max(1),
-        true => STORE_ORDERS_MAX * ENDED_AT_ONCE_MAX,
-    };
     if reported.is_in_store() && meant.len() > STORE_FLOWS_MAX {
         meant.truncate(STORE_FLOWS_MAX);
         unknown.push("there are more flows: give the order again".to_owned());
     }
-    let mut rounds = meant.chunks(at_a_time);
+    let orders = orders(
+        &mut meant,
+        reported.is_in_store() && view.store.has_shards(),
+    );
+    let at_a_time = match reported.is_in_store() {
+        false => orders.len().max(1),
+        true => STORE_ORDERS_MAX,
+    };
+    let mut rounds = orders.chunks(at_a_time);
     for some in rounds.by_ref() {
         let (still, why) = end_some(view, asked, &reported, some)?;
         left.extend(still);
@@ -303,7 +279,7 @@ fn end_at(
             break;
         }
     }
-    let not_ordered: usize = rounds.map(<[Flow]>::len).sum();
+    let not_ordered: usize = rounds.flatten().map(|order| order.len()).sum();
     if not_ordered > 0 {
         let order = format!("for {not_ordered} flows there was no time: give the order again");
         unknown.push(order);
@@ -324,23 +300,40 @@ fn end_at(
     Ok((ended, unknown))
 }
 
-/// Ends these flows; which of them are known still, or again, and of which that is not known.
+/// The flows of each order, in which a packet reads all of them. In a store of several shards it is of one, so its flows are all between the
+/// same two addresses: flows are sorted by these then.
+fn orders(flows: &mut [Flow], in_shards: bool) -> Vec<&[Flow]> {
+    let between = |flow: &Flow| {
+        let ends = [Direction::Forth, Direction::Back].map(|end| flow.endpoint(end));
+        let [one, other] = ends.map(|(host, _)| host.address());
+        (one.min(other), one.max(other))
+    };
+    if in_shards {
+        flows.sort_by_cached_key(between);
+    }
+    flows
+        .chunk_by(|one, next| !in_shards || between(one) == between(next))
+        .flat_map(|some| some.chunks(ENDED_AT_ONCE_MAX))
+        .collect()
+}
+
+/// Ends the flows of these orders; which of them are known still, or again, and of which that is not known.
 fn end_some(
     view: &View,
     asked: Asked,
     reported: &Reported<'_>,
-    flows: &[Flow],
+    orders: &[&[Flow]],
 ) -> Result<(Vec<Flow>, Vec<String>), AskError> {
-    for frame in frames(flows) {
-        tell(view, asked, &frame)?;
+    for order in orders {
+        tell(view, asked, &end_frame(order))?;
     }
-    let ended: BTreeSet<Flow> = flows.iter().copied().collect();
+    let ended: BTreeSet<Flow> = orders.iter().copied().flatten().copied().collect();
     let row = |flow: &Flow| {
         let mut row = Vec::new();
         flow.encode(&mut Writer::new(&mut row, &[]));
         row
     };
-    let rows: Vec<_> = flows.iter().map(row).collect();
+    let rows: Vec<_> = ended.iter().map(row).collect();
     let (mut left, mut unknown) = (BTreeSet::new(), Vec::new());
     // Those that begin at once again are known, however often one looks.
     for look in 0..LOOKS_MAX {
@@ -381,6 +374,42 @@ fn tell(view: &View, asked: Asked, frame: &[u8]) -> Result<(), AskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use asterism_function::Reader;
+    use core::net::Ipv4Addr;
+
+    #[test]
+    fn an_order_has_as_many_flows_as_a_packet_reads_and_in_shards_those_of_one_conversation() {
+        let flow = |client: u8, port: u16| {
+            let mut bytes = Vec::new();
+            let mut out = Writer::new(&mut bytes, &[]);
+            let mut ends = [client, 200].map(|last| Host::from(Ipv4Addr::new(10, 0, 0, last)));
+            // Some of the other direction, which is of the same conversation.
+            if port.is_multiple_of(2) {
+                ends.reverse();
+            }
+            ends.iter().for_each(|end| end.encode(&mut out));
+            [port, 80].encode(&mut out);
+            out.varint(6);
+            Flow::decode(&mut Reader::new(&bytes, &[])).unwrap()
+        };
+        let mut flows = Vec::new();
+        for port in 0..20 {
+            flows.extend([1, 2, 3].map(|client| flow(client, port)));
+        }
+        let all: BTreeSet<Flow> = flows.iter().copied().collect();
+        for in_shards in [false, true] {
+            let mut meant = flows.clone();
+            let orders = orders(&mut meant, in_shards);
+            let ordered: Vec<Flow> = orders.iter().copied().flatten().copied().collect();
+            assert_eq!(ordered.len(), flows.len());
+            assert_eq!(ordered.into_iter().collect::<BTreeSet<_>>(), all);
+            let sizes: Vec<usize> = orders.iter().map(|order| order.len()).collect();
+            match in_shards {
+                false => assert_eq!(sizes, [8, 8, 8, 8, 8, 8, 8, 4]),
+                true => assert_eq!(sizes, [8, 8, 4, 8, 8, 4, 8, 8, 4]),
+            }
+        }
+    }
 
     #[test]
     fn networks_hold_addresses_of_their_family_alone() {

@@ -1,5 +1,7 @@
 //! A store of several shards: each has whole conversations, and one that is away holds up its own alone.
 
+mod orders;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -70,7 +70,7 @@ impl StoreProcess {
 }
 
 /// Where a store listens that is started again there: nothing else takes the port meanwhile.
-fn again() -> String {
+pub(super) fn again() -> String {
     format!("{}:0", own_loopback_address())
 }
 
