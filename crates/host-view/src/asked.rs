@@ -3,18 +3,21 @@
 use asterism_config::{Function, Settings};
 use asterism_function::chain::Chain;
 use asterism_function::{CONTROL, PortNumber};
+use asterism_functions::port_scan::{Host, Sources};
 
 /// The addressee of a question: the function, or a stage of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     stage: Option<usize>,
+    /// Bits of an IPv6 address by which the function distinguishes the sources that it blocks itself.
+    ipv6_prefix: u8,
 }
 
 impl Asked {
     /// The function, or in a chain the first stage, for which `is_it` holds.
     pub fn first(settings: &Settings, is_it: impl Fn(&Settings) -> bool) -> Option<Asked> {
-        let found = find_function(settings, |settings| is_it(settings).then_some(()));
-        found.map(|(stage, ())| Asked { stage })
+        let found = find_function(settings, |settings| is_it(settings).then_some(settings));
+        found.map(|(stage, settings)| Asked::of(stage, settings))
     }
 
     /// The function, or in a chain all stages, for which `is_it` holds, with the name of each.
@@ -23,16 +26,30 @@ impl Asked {
             Settings::Chain(chain) => {
                 let stages = chain.stages.iter().enumerate();
                 let found = stages.filter(|(_, stage)| is_it(&stage.settings));
-                let asked = |number| Asked {
-                    stage: Some(number),
-                };
-                found
-                    .map(|(number, stage)| (stage.name.to_owned(), asked(number)))
-                    .collect()
+                let asked = found.map(|(number, stage)| {
+                    let asked = Asked::of(Some(number), &stage.settings);
+                    (stage.name.to_owned(), asked)
+                });
+                asked.collect()
             }
-            settings if is_it(settings) => vec![(function.name.to_owned(), Asked { stage: None })],
+            settings if is_it(settings) => {
+                vec![(function.name.to_owned(), Asked::of(None, settings))]
+            }
             _ => Vec::new(),
         }
+    }
+
+    fn of(stage: Option<usize>, settings: &Settings) -> Asked {
+        let ipv6_prefix = match settings {
+            Settings::PortScan(settings) => settings.ipv6_prefix,
+            _ => 128,
+        };
+        Asked { stage, ipv6_prefix }
+    }
+
+    /// The address by which the function blocks an address itself: of IPv6 the first one of its prefix, where sources are prefixes.
+    pub fn source_of(self, address: Host) -> Host {
+        Sources::new(self.ipv6_prefix, []).one(address)
     }
 
     /// Each function that blocks.

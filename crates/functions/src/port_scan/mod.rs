@@ -14,7 +14,7 @@ mod config;
 mod learn;
 mod metrics;
 
-use asterism_detection::{Floods, Observation, Scans, Sources, Traffic, flood, volume};
+use asterism_detection::{Floods, Observation, Scans, Traffic, flood, volume};
 use asterism_function::notice;
 use asterism_function::objects::hash;
 use asterism_function::{
@@ -26,7 +26,7 @@ pub use alert::{Alert, EVENTS, Subject};
 pub use asterism_blocking::manual::Block;
 pub use asterism_detection::{
     Class, Flood, FloodPolicy, Handshakes, Methods, Sample, Scanner, Service, Shape, SourceHistory,
-    Thresholds, VolumePolicy, Watch,
+    Sources, Thresholds, VolumePolicy, Watch,
 };
 pub use asterism_function::Host;
 pub use config::{PortScanConfig, Response};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use asterism_function::notice::End;
 use asterism_function::{Host, Tick, Wire, Writer};
 use asterism_functions::blocked::{BlockedRecord, SECONDS_MAX};
-use asterism_functions::manual::Order;
+use asterism_functions::manual::{BY_HAND, Order};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -245,7 +245,7 @@ fn lift(
         }
         before => before?,
     };
-    let mut orders = orders(&before, host);
+    let mut orders = orders(&before, (host, reported.source_of(host)));
     if reported.is_in_store() && !orders.contains(&Order::Unblock(host)) {
         orders.push(Order::Unblock(host));
     }
@@ -261,12 +261,13 @@ fn lift(
     Ok((before, after))
 }
 
-/// The orders by which a function ends these blocks: one order for the source, one for each connection, of which the first
-/// [`CONNECTIONS_MAX`] are taken.
-fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
+/// The orders by which a function ends these blocks: one order for the source and for that which it is one of, one for each connection, of which
+/// the first [`CONNECTIONS_MAX`] are taken.
+fn orders(blocks: &[BlockedRecord], (host, source): (Host, Host)) -> Vec<Order> {
+    let is_of_source = |end: End| end == End::host(host) || end == End::host(source);
     let of_source = blocks
         .iter()
-        .find(|record| record.source == End::host(host))
+        .find(|record| is_of_source(record.source))
         .map(|_| Order::Unblock(host));
     let endpoint = |end: End| Some((end.host?, end.port?));
     let connections = blocks.iter().filter_map(|record| {
@@ -279,25 +280,36 @@ fn orders(blocks: &[BlockedRecord], host: Host) -> Vec<Order> {
         .collect()
 }
 
-/// What a function blocks of a source at a time that is not long ago: itself, and connections with it, no matter who began them.
+/// What a function blocks of a source at a time that is not long ago: itself, the prefix that it is one address of, and connections with it, no
+/// matter who began them.
 fn about(
     reported: &Reported<'_>,
     host: Host,
     now: Tick,
 ) -> Result<Vec<BlockedRecord>, ManualError> {
-    let mut row = Vec::new();
-    host.encode(&mut Writer::new(&mut row, &[]));
+    let source = reported.source_of(host);
+    let row = |host: Host| {
+        let mut row = Vec::new();
+        host.encode(&mut Writer::new(&mut row, &[]));
+        row
+    };
+    let mut rows = vec![row(host)];
+    if source != host {
+        rows.push(row(source));
+    }
     // What has blocks of its own for operators blocks connections, too: only a search of the store finds those of a source.
     let has_connections = reported.has("manual");
     let wanted = |object: &str| match object {
         "watched" => Wanted::Nothing,
         "blocked" if has_connections => Wanted::All,
-        _ => Wanted::Rows(vec![row.clone()]),
+        _ => Wanted::Rows(rows.clone()),
     };
     let mut records: Vec<BlockedRecord> = Vec::new();
     let unsearched = reported.records(wanted, SEARCH_MAX, |record: BlockedRecord| {
         let ends = [record.source, record.destination];
-        let is_about = ends.iter().any(|end| end.host == Some(host));
+        // An operator blocks each address for itself, also the first one of a prefix.
+        let is_of_prefix = record.source == End::host(source) && record.by != BY_HAND;
+        let is_about = is_of_prefix || ends.iter().any(|end| end.host == Some(host));
         let is_new = || !records.iter().any(|known| is_same(known, &record));
         if is_about && now < record.until && is_new() {
             records.push(record);

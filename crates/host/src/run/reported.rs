@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use asterism_function::Host;
 use asterism_function::records::{Record, read_records};
 use asterism_functions::blocked::BLOCKED_QUESTION;
 use asterism_functions::firewall::FLOWS_QUESTION;
@@ -73,6 +74,11 @@ impl<'v> Reported<'v> {
             }
         }
         reported
+    }
+
+    /// The address by which the function blocks an address itself.
+    pub(super) fn source_of(&self, address: Host) -> Host {
+        self.asked.source_of(address)
     }
 
     /// Whether some of the objects are in the store.

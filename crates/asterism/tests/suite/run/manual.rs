@@ -1,9 +1,14 @@
 //! `asterism block` and `asterism unblock`: all hosts block a source that an operator blocks at one of them, and none blocks it after he lifts the block.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use asterism_function::TcpFlags;
+use asterism_function::build::{self, Header4, Segment};
 use asterism_output::End;
 use serde_json::Value;
 
 use crate::run::host::{Cluster, FIREWALL, Host, NAT, outbound, wait};
+use crate::run::stores::{LONG, StoreProcess};
 
 const RULE: &str = "block 10m udp on inside to any port 7";
 
@@ -274,4 +279,74 @@ fn what_blocks_nobody_says_so_and_what_is_no_address_or_time_too() {
     ] {
         host.says(arguments, End::CommandLine, &[said]);
     }
+}
+
+/// A SYN over IPv6 to this port, from an address of a prefix that scans.
+fn probe(last: u16, port: u16) -> Vec<u8> {
+    let address = |last| Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last);
+    let header = Header4::between(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+    let segment = Segment::with_flags(TcpFlags::SYN);
+    let mut whole = [0; 128];
+    let length = build::tcp4(&header, 4_000, port, &segment, &[], &mut whole).unwrap();
+    let (ethernet, transport) = (&whole[..12], &whole[34..length]);
+    let mut bytes = ethernet.to_vec();
+    bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+    bytes.extend((transport.len() as u16).to_be_bytes());
+    bytes.extend([6, 64]);
+    bytes.extend(address(last).octets());
+    bytes.extend(Ipv6Addr::new(0x2001, 0xdb8, 0, 2, 0, 0, 0, 7).octets());
+    bytes.extend(transport);
+    bytes
+}
+
+/// A scan from changing addresses blocks their prefix, which any of them lifts, at any host; a manual block is of one address.
+fn prefixes_are_lifted_by_any_address(tables: &str) {
+    let function = "[function.port-scan]\nwindow = \"1s\"\nblock = \"10m\"\n";
+    let (cluster, hosts) = Cluster::of_rules("", &format!("{tables}{function}"), "");
+    let mut inside = cluster.end("a", "inside");
+    let _outside = cluster.end("a", "outside");
+    for port in 1_000..1_030 {
+        inside.send_frame(&probe(port, port));
+    }
+    for host in &hosts {
+        assert_eq!(knows(host, 1)[0]["source"], "2001:db8:0:1::");
+    }
+    // Of another prefix.
+    let none = ["no function blocks 2001:db8:0:2::99"];
+    hosts[1].says(&["unblock", "2001:db8:0:2::99"], End::DoesNotHold, &none);
+    // An operator's own block of an address stays when another one is lifted.
+    hosts[0].ask(&["block", "2001:db8:0:1::98", "--for", "1h"]);
+    hosts.iter().for_each(|host| drop(knows(host, 2)));
+    let lifted = [
+        "no longer blocked: 2001:db8:0:1:: by port-scan, until 2",
+        "it scanned; from addresses of 2001:db8:0:1::/64",
+    ];
+    hosts[1].says(&["unblock", "2001:db8:0:1::99"], End::Done, &lifted);
+    for host in &hosts {
+        assert_eq!(knows(host, 1)[0]["source"], "2001:db8:0:1::98");
+    }
+    hosts[0].says(&["unblock", "2001:db8:0:1::98"], End::Done, &["manually"]);
+    // So does that of the address by which a prefix is shown.
+    hosts[0].ask(&["block", "2001:db8:0:1::", "--for", "1h"]);
+    hosts.iter().for_each(|host| drop(knows(host, 1)));
+    let none = ["no function blocks 2001:db8:0:1::99"];
+    hosts[1].says(&["unblock", "2001:db8:0:1::99"], End::DoesNotHold, &none);
+    hosts[1].says(&["unblock", "2001:db8:0:1::"], End::Done, &["manually"]);
+    hosts.iter().for_each(|host| drop(knows(host, 0)));
+}
+
+#[test]
+fn an_address_lifts_the_block_of_its_prefix() {
+    prefixes_are_lifted_by_any_address("");
+}
+
+#[test]
+fn an_address_lifts_the_block_of_its_prefix_in_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreProcess::start(folder.path(), "127.0.0.1:0", &[]);
+    let tables = format!(
+        "[store]\naddress = \"{}\"\n{LONG}[function.port-scan.state]\nblocked.placement = \"remote\"\n",
+        store.address
+    );
+    prefixes_are_lifted_by_any_address(&tables);
 }
