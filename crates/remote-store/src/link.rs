@@ -325,7 +325,7 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         let is_refused = self.client.is_refused_for(number, now_us, self.timeout_us);
         let why = self.client.why_refused(now_us);
         let looks = self.primary.has_others()
-            && why != Some(AwayReason::Full)
+            && (why != Some(AwayReason::Full) || mutant::active(Mutant::FullIsLeft))
             && !mutant::active(Mutant::RefusingStays);
         let why = why.filter(|_| is_refused && looks);
         why.map(Lost::Refusing)

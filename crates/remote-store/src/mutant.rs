@@ -61,6 +61,8 @@ asterism_mutant::planted! {
     RefusalUnseen,
     /// A server that refuses all that is written is not left for one that was promoted (a primary that was cut off and keeps its clients).
     RefusingStays,
+    /// A server that is full is left for another one that calls itself primary (two histories, of which each has a part).
+    FullIsLeft,
     /// A replica serves as well as a primary (reads that are old).
     ReplicaTakenForPrimary,
     /// The keys are at another server, and one connection alone follows them (reads and commits of two histories).

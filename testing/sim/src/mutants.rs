@@ -212,10 +212,11 @@ const OF_REMOTE_SESSIONS: translation::Mutant = translation::Mutant::GrantUnconf
 
 /// Planted bugs of clients that need an entry that is used or read just as it ends, sums that packets read again and again, buckets of time that end, an entry that stays while its shard alone is not heard, a cluster of stores, two clusters of one name, or a primary
 /// that acknowledges without its replica: the tests of the remote store find them (`crates/remote-store/tests/suite/`).
-const IN_THE_REMOTE_STORE: [remote_store::Mutant; 15] = [
+const IN_THE_REMOTE_STORE: [remote_store::Mutant; 16] = [
     remote_store::Mutant::BucketsStay,
     remote_store::Mutant::EndedGivenOut,
     remote_store::Mutant::FirstShardKeeps,
+    remote_store::Mutant::FullIsLeft,
     remote_store::Mutant::GivenNotDropped,
     remote_store::Mutant::LateAdditionMade,
     remote_store::Mutant::MemberUnchecked,

@@ -224,6 +224,7 @@ fn every_planted_bug_is_found() {
     let of_servers = [
         Mutant::RefusalUnseen,
         Mutant::RefusingStays,
+        Mutant::FullIsLeft,
         Mutant::ReplicaTakenForPrimary,
         Mutant::SeedUnmarked,
         Mutant::MovedAlone,

@@ -94,6 +94,37 @@ fn a_primary_that_refuses_what_is_written_is_left_for_one_that_was_promoted() {
 }
 
 #[test]
+fn a_primary_that_is_full_is_not_left_for_another_one() {
+    let keys = keys();
+    let (one, other) = (Scripted::start(&keys), Scripted::start(&keys));
+    let mut used = patient(&[one.address, other.address]);
+    used.passes("at the first");
+    let (full, elsewhere) = match used.statistics.snapshot().address == Some(one.address) {
+        true => (&one, &other),
+        false => (&other, &one),
+    };
+    refuses(
+        full,
+        "OOM command not allowed when used memory > 'maxmemory'.",
+    );
+    used.inject();
+    used.until("away", |seen| seen.why == AwayReason::Full);
+    // The other one says that it is a primary too, and may have an older history: the full one was not cut off.
+    let until = Instant::now() + Duration::from_millis(2_500);
+    while Instant::now() < until {
+        if used.instance.tally().parked == 0 {
+            used.inject();
+        }
+        used.turn();
+        let seen = used.statistics.snapshot();
+        assert_eq!(seen.address, Some(full.address), "{seen:?}");
+    }
+    full.says(|_| None);
+    used.passes("there is room again");
+    used.has_left(elsewhere);
+}
+
+#[test]
 fn a_connection_that_the_load_asks_for_and_cannot_have_is_done_without() {
     let server = Scripted::start(&keys());
     server.takes(3);
@@ -158,7 +189,7 @@ fn a_server_that_sends_a_byte_now_and_then_holds_up_no_connection_for_long() {
 fn planted_bugs_of_a_store_that_refuses_are_found() {
     use asterism_remote_store::mutant::{Mutant, select};
 
-    let tests: [(Mutant, fn()); 2] = [
+    let tests: [(Mutant, fn()); 3] = [
         (
             Mutant::RefusalUnseen,
             a_store_that_refuses_what_is_written_counts_as_away_and_keeps_its_connections,
@@ -166,6 +197,10 @@ fn planted_bugs_of_a_store_that_refuses_are_found() {
         (
             Mutant::RefusingStays,
             a_primary_that_refuses_what_is_written_is_left_for_one_that_was_promoted,
+        ),
+        (
+            Mutant::FullIsLeft,
+            a_primary_that_is_full_is_not_left_for_another_one,
         ),
     ];
     for (planted, test) in tests {
