@@ -3,7 +3,7 @@
 //! The blocks of a pool are dealt by place in the configured list of members. A place's blocks lie in [`PARTITIONS`] partitions. While
 //! its member is in the epoch, it holds all of them; when an epoch leaves it out, each partition is dealt to one who goes on, and when it comes
 //! back, it gets its partitions back. An epoch says the result, whole, so that anyone who missed epochs in between deals as the others
-//! do. That a partition is dealt to a member does not mean that it may grant from it: `leases.rs` of the state says when it may.
+//! do. That a partition is dealt to a member does not mean that it may grant from it: `leases.rs` of the context of calls says when it may.
 
 #![forbid(unsafe_code)]
 

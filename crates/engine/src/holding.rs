@@ -1,7 +1,7 @@
 //! Output commit: packets held back until enough other members have the state that they depend on.
 //!
 //! A packet that changed a flow, or that read a change which is not confirmed, waits here after its verdict, with what the
-//! function emitted because of it. It leaves once its *version* is confirmed (`asterism_state`, `context/unconfirmed.rs`). So the
+//! function emitted because of it. It leaves once its *version* is confirmed (`crates/call-context/src/context/unconfirmed.rs`). So the
 //! death of any so many hosts loses no connection of which the outside has seen a packet (Pico Replication, section 3).
 //!
 //! Held packets leave in the order of their versions, and those of one version in the order in which they came here. A later packet of

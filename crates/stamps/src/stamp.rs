@@ -34,7 +34,8 @@ impl Wire for OriginName {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Origin(pub u16);
 
-/// The origins that this instance has heard of and not forgotten since (`forgetting.rs`). Slot 0 is the instance's own host.
+/// The origins that this instance has heard of and not forgotten since (`forgetting.rs` of `asterism-call-context`). Slot 0 is the
+/// instance's own host.
 #[derive(Clone, Debug)]
 pub struct Origins {
     /// By slot; of a slot that is free, the name that it had last.

@@ -3,11 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WriteSet, WriteSetTooLong};
+use crate::context::{
+    Context, OPERATION_BYTES_MAX, STAMP_BYTES_MAX, Tick, WriteSet, WriteSetTooLong,
+};
 use crate::layout::{Shape, manual};
 use crate::object::{Absence, Home, IDLE_CLASSES, OBJECTS_MAX, ObjectSettings};
 use crate::pool::{Pool, Space};
-use crate::stamp_wire::STAMP_BYTES_MAX;
 use crate::state::State;
 use crate::table::{Row, Table, TableSettings, Value};
 

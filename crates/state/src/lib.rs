@@ -6,37 +6,30 @@
 //!
 //! Read first: `object/mod.rs` (the traits of an object), `state.rs` (all objects of a function), `builder.rs` (builds a state's objects), then `table/mod.rs` (the table
 //! behind maps and sets), `graph/mod.rs` (which hosts talk to which others), `accumulator/mod.rs` (sums and sketches),
-//! `pool/mod.rs` (items that can run out), `context.rs` (shared by one instance's objects).
+//! `pool/mod.rs` (items that can run out). What one instance's objects share is `asterism-call-context`.
 
 // What `#[state]` generates names this crate from outside.
 extern crate self as asterism_state;
 
 mod accumulator;
-mod answer;
 mod builder;
-mod context;
 mod forgetting;
 #[doc(hidden)]
 mod graph;
-mod incarnations;
 pub mod laws;
 pub mod layout;
-mod leases;
 mod map;
 mod object;
 mod pool;
 mod recording;
 mod register;
-mod reservations;
 mod shape;
 mod shown;
-mod stamp_wire;
 mod state;
 mod table;
-mod tick;
-mod trace;
 
-// The encoding: files of this crate import it as `crate::wire`. Stamps and leaves likewise.
+// The encoding: files of this crate import it as `crate::wire`. Stamps, leaves and the context of calls likewise.
+use asterism_call_context as context;
 use asterism_stamps::stamp;
 use asterism_wire as wire;
 
@@ -47,8 +40,15 @@ pub use accumulator::{
     TopKAct, Vector, VectorAct, Window, WindowTally, WindowedCountMin, WindowedCountMinAct,
     WindowedCounters, WindowedCountersAct,
 };
-pub use answer::{Late, Nearby, Wait};
 pub use asterism_block_assignment::{BlockAssignment, PARTITIONS, PlaceAssignment};
+pub use asterism_call_context::{
+    ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, Depends,
+    FORGETS_FROM, GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_CELLS,
+    LANE_ROOM, LANE_SUM, LANE_SUMS, Late, MISSES_PER_PACKET_MAX, Nearby, OPERATION_BYTES_MAX,
+    Query, REQUESTS_PER_PACKET_MAX, STEPS_MAX, Sequencer, StageEnd, Step, Tick, Ticket,
+    Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, Wait, WriteSetTooLong, Written, entry_hash,
+    stable_hash,
+};
 pub use asterism_memory::prefetch_hints::{BURST_MAX, PrefetchHints};
 pub use asterism_memory::{hash, region as memory};
 pub use asterism_object_counts::{ObjectCount, ObjectCounts};
@@ -60,14 +60,7 @@ pub use asterism_state_mutants::{branch, mutant};
 pub use asterism_windows::Ring;
 pub use asterism_wire::{Flow4Key, flow_digest};
 pub use builder::Builder;
-pub use context::{
-    ADDITIONS_PER_CALL, ANSWER_BYTES_MAX, AWAITED_READS_MAX, Answered, Call, Context, Depends,
-    GRANTS_PER_PACKET_MAX, GROUP_BYTES_MAX, Identity, LANE_ANY, LANE_CELLS, LANE_ROOM, LANE_SUM,
-    LANE_SUMS, MISSES_PER_PACKET_MAX, OPERATION_BYTES_MAX, Query, REQUESTS_PER_PACKET_MAX,
-    Sequencer, Tick, Ticket, Transaction, UNCONFIRMED_MAX, WRITES_PER_PACKET, WriteSetTooLong,
-    entry_hash, stable_hash,
-};
-pub use forgetting::{FORGETS_FROM, forget_incarnations};
+pub use forgetting::forget_incarnations;
 pub use graph::{Graph, GraphAct, Link};
 pub use map::{BiMap, Entry, Grouped, Map, Pair, Paired, Set, Single, TableAct};
 pub use object::{
@@ -83,7 +76,6 @@ pub use state::{ObjectQuery, ObjectVisitor, State};
 pub use table::{
     At, EntryAge, FoundNearby, LANES_MAX, Row, Table, TableTally, Vacancy, VacancyFor,
 };
-pub use trace::{STEPS_MAX, StageEnd, Step, Written};
 pub use wire::{
     BadBytes, PlaceField, Reader, SumsAsked, SumsRead, Writer, append_sum, each_sum,
     write_bucket_field, write_sums,

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use asterism_memory::prefetch_hints::PrefetchHints;
 
-use crate::answer::Late;
+use crate::context::Late;
 use crate::layout;
 use crate::object::{Inspect, Part, PerPacket, Replicate, Since, Snapshot, Writable};
 use crate::shown::Shown;

@@ -1,4 +1,4 @@
-//! Calls whose additions are recorded, since a store may refuse them (`context/requests.rs`).
+//! Calls whose additions are recorded, since a store may refuse them (`requests.rs` of `asterism-call-context`).
 //!
 //! While such a call writes, memory that every addition looks at is put aside. So its additions find no place and come where no other
 //! addition comes, and there they are recorded; [`Operations::commit`](crate::Operations::commit) makes them. All other additions look at

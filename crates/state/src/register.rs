@@ -2,16 +2,17 @@
 
 use std::rc::Rc;
 
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, OPERATION_BYTES_MAX, Query};
+use crate::context::{
+    Context, Late, OPERATION_BYTES_MAX, Query, STAMP_BYTES_MAX, late_answer, read_stamp,
+    skip_stamp, write_stamp,
+};
 use crate::mutant::{self, Mutant};
 use crate::object::{
     Audit, Fetch, FetchedEntry, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate,
     Since, Snapshot, Sweep, Writable,
 };
 use crate::stamp::{NamedOrigins, Origins, Stamp};
-use crate::stamp_wire::{STAMP_BYTES_MAX, read_stamp, skip_stamp, write_stamp};
 use crate::table::Value;
 use crate::wire::{BadBytes, Reader, Writer};
 
@@ -86,7 +87,7 @@ impl<V: Value> Register<V> {
         self.context.decided_whole(self.object)?;
         let late_us = u64::from(self.settings.late_us);
         if late_us != 0 && !self.context.fetched(self.object, 0, late_us) {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         Ok(())
     }

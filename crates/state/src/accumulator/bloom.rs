@@ -11,9 +11,8 @@ use super::announced::Announced;
 use super::in_store::FILTER_STAYS;
 use super::late;
 use super::writer_counters::{hash_place, read_place};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, Late, OPERATION_BYTES_MAX, late_answer};
 use crate::map::Key;
 use crate::object::{
     Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since, Snapshot,
@@ -82,7 +81,7 @@ impl<K: Key> Bloom<K> {
             for place in self.grid.places(hash) {
                 self.words.prefetch(split(place).0 as usize);
             }
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.settings.late_us)
     }

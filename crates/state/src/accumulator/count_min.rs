@@ -6,9 +6,8 @@ use asterism_sketches::Grid;
 
 use super::sketch::{ALL, Sketch};
 use super::writer_counters::Totals;
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, Query};
+use crate::context::{Context, Late, Query};
 use crate::map::Key;
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,

@@ -7,9 +7,8 @@ use super::{
     NEVER, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, change,
     is_of_later_incarnation, late, newer, read_cell, read_saved, read_writing, write_cell,
 };
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_SUM, OPERATION_BYTES_MAX, Query};
+use crate::context::{Context, LANE_SUM, Late, OPERATION_BYTES_MAX, Query};
 use crate::mutant::{self, Mutant};
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,

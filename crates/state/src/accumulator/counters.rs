@@ -9,9 +9,8 @@ use asterism_memory::prefetch_hints::PrefetchHints;
 use super::in_store::InStore;
 use super::writer_counters::{Totals, Whose, WriterCounters};
 use super::{Writing, late, read_cell, read_saved, read_writing};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_ROOM, LANE_SUM, Query};
+use crate::context::{Context, LANE_ROOM, LANE_SUM, Late, Query, Reservations, late_answer};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -19,7 +18,6 @@ use crate::object::{
     Snapshot, Sweep, Writable,
 };
 use crate::recording::{ADDS, BEGINS, note_room};
-use crate::reservations::Reservations;
 use crate::shown::Shown;
 use crate::stamp::{NamedOrigins, Stamp};
 use crate::wire::{BadBytes, KeySums, Reader, Writer, amount_in_store, write_sums};
@@ -200,7 +198,7 @@ impl<K: Key> Counters<K> {
             let bucket = self.index.prefetch(hash);
             let prefetch_hints = self.context.prefetch_hints();
             prefetch_hints.note(self.object, 0, bucket, hash);
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.settings.late_us)
     }

@@ -7,9 +7,8 @@ use asterism_sketches::Grid;
 use super::in_store::FILTER_STAYS;
 use super::sketch::Sketch;
 use super::writer_counters::Totals;
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::Context;
+use crate::context::{Context, Late};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{

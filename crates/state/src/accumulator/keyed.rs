@@ -7,12 +7,10 @@ use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_memory::region::Slot;
 use asterism_memory::zeroed;
 
-use crate::answer::Late;
-use crate::context::Context;
+use crate::context::{Context, Late, Reservations};
 use crate::map::Key;
 use crate::object::ObjectSettings;
 use crate::recording::{Recordable, note_room};
-use crate::reservations::Reservations;
 
 /// Numbers of a shared object, in multiples of its capacity: another member may forget a key a little earlier than this one,
 /// and use its share again.

@@ -29,11 +29,9 @@ mod windowed_count_min;
 mod windowed_counters;
 mod writer_counters;
 
-use crate::answer::Late;
-use crate::context::Context;
+use crate::context::{Context, Late, late_answer, read_stamp, skip_stamp, write_stamp};
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, Origins, Stamp};
-use crate::stamp_wire::{read_stamp, skip_stamp, write_stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 pub use asterism_sketches::{Heavy, HeavyKeys, HeavyPlace};
@@ -213,6 +211,6 @@ fn late(context: &Context, object: u8, hash: u64, late_us: u32) -> Result<(), La
     if late_us == 0 || context.is_prefetching() || context.fetched(object, hash, late_us.into()) {
         Ok(())
     } else {
-        Err(Late::new())
+        Err(late_answer())
     }
 }

@@ -7,9 +7,8 @@ use asterism_sketches::Grid;
 
 use super::writer_counters::{Totals, WriterCounters, hash_place, write_place};
 use super::{late, read_saved};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_CELLS, Query};
+use crate::context::{Context, LANE_CELLS, Late, Query, late_answer};
 use crate::map::Key;
 use crate::object::{Addition, ObjectSettings, Part};
 use crate::recording::ADDS;
@@ -130,7 +129,7 @@ impl<K: Key> Sketch<K> {
             for place in self.grid.places(hash) {
                 self.writer_counters.prefetch(place);
             }
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.late_us)
     }

@@ -16,9 +16,8 @@ use super::keyed::Keyed;
 use super::timed::{ADVANCE, TimedWriterCounters};
 use super::windowed_counters::{digest, hash_key, write_key};
 use super::{Writing, late, read_cell, read_saved, read_writing};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, GRANTS_PER_PACKET_MAX, Tick};
+use crate::context::{Context, GRANTS_PER_PACKET_MAX, Late, Tick, late_answer};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -255,7 +254,7 @@ impl<K: Key, R: Rates<K>> TokenBucket<K, R> {
     fn ahead(&self, (key, hash): (&K, u64)) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.keys.prefetch(self.object, hash);
-            return Err(Late::new());
+            return Err(late_answer());
         }
         match self.in_store.known.is_some() {
             true => self.answered((key, hash))?,

@@ -13,9 +13,8 @@ use super::{
     CELLS_MAX, Party, WRITERS_MAX, WriterPlace, Writing, bears_old_name, is_of_later_incarnation,
     late, read_cell, read_saved, read_writing, write_cell,
 };
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet, Leaves};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, Late, OPERATION_BYTES_MAX, late_answer};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{
@@ -156,7 +155,7 @@ impl<K: Key> TopK<K> {
             for others in &self.others {
                 others.index.prefetch(hash);
             }
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.settings.late_us)
     }

@@ -5,9 +5,8 @@ use std::rc::Rc;
 
 use super::writer_counters::{Totals, WriterCounters, hash_place, read_place, write_place};
 use super::{late, read_saved};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_SUM, LANE_SUMS, Query};
+use crate::context::{Context, LANE_SUM, LANE_SUMS, Late, Query, late_answer};
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
     Snapshot, Sweep, Writable,
@@ -220,7 +219,7 @@ impl Vector {
     fn ahead(&self, place: u32) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.writer_counters.prefetch(place);
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, place.into(), self.late_us)
     }

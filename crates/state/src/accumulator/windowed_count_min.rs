@@ -10,9 +10,8 @@ use super::sketch::{ALL, read_total};
 use super::timed::{ADVANCE, TimedWriterCounters, too_many_buckets};
 use super::writer_counters::{hash_place, read_place};
 use super::{Writing, late, read_cell, read_saved, read_writing};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_CELLS, Query, Tick};
+use crate::context::{Context, LANE_CELLS, Late, Query, Tick, late_answer};
 use crate::map::Key;
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
@@ -148,7 +147,7 @@ impl<K: Key> WindowedCountMin<K> {
             for place in self.grid.places(hash) {
                 self.writer_counters.prefetch(place);
             }
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.late_us)
     }

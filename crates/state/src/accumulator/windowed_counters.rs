@@ -10,9 +10,8 @@ use super::in_store::InStore;
 use super::keyed::Keyed;
 use super::timed::{ADVANCE, LISTED, TimedWriterCounters, too_many_buckets};
 use super::{Tally, Writing, late, read_cell, read_saved, read_writing};
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, LANE_CELLS, Query, Tick};
+use crate::context::{Context, LANE_CELLS, Late, Query, Tick, late_answer};
 use crate::map::Key;
 use crate::object::{
     Addition, Audit, Fetch, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
@@ -218,7 +217,7 @@ impl<K: Key> WindowedCounters<K> {
     fn ahead(&self, hash: u64) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.keys.prefetch(self.object, hash);
-            return Err(Late::new());
+            return Err(late_answer());
         }
         late(&self.context, self.object, hash, self.late_us)
     }

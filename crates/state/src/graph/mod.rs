@@ -14,9 +14,8 @@ use std::rc::Rc;
 use asterism_memory::prefetch_hints::PrefetchHints;
 use asterism_node_degrees::{Nodes, Side};
 
-use crate::answer::Late;
 use crate::audit::{Leaf, LeafSet};
-use crate::context::{Context, OPERATION_BYTES_MAX};
+use crate::context::{Context, Late, OPERATION_BYTES_MAX, late_answer};
 use crate::map::Key;
 use crate::object::{
     Audit, Fetch, Inspect, Operations, Part, PerPacket, Replicate, Since, Snapshot, Sweep, Writable,
@@ -132,7 +131,7 @@ impl<N: Key> Graph<N> {
     fn ahead(&self, hash: u64, side: Side) -> Result<(), Late> {
         if self.context.is_prefetching() {
             self.nodes.prefetch(hash);
-            return Err(Late::new());
+            return Err(late_answer());
         }
         self.context.note_read_of(self.object);
         let late_us = self.sightings.late_us();
@@ -140,7 +139,7 @@ impl<N: Key> Graph<N> {
         if late_us == 0 || self.context.fetched(self.object, of_side, late_us.into()) {
             Ok(())
         } else {
-            Err(Late::new())
+            Err(late_answer())
         }
     }
 

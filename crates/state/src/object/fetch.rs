@@ -1,7 +1,7 @@
 //! Objects that live in a store, and writes that are made when they are committed.
 //!
 //! The same two traits serve both sides. An instance installs what the store answered for one call, and records what the call
-//! writes. The store extracts what is read and makes what was recorded. See `context/requests.rs`.
+//! writes. The store extracts what is read and makes what was recorded. See `requests.rs` of `asterism-call-context`.
 
 use asterism_windows::Ring;
 
@@ -198,7 +198,7 @@ pub trait Operations {
     fn is_room_for(&self, _writes: u32) -> bool {
         true
     }
-    /// A write that was recorded waits for its decision from now on (`begins`), or has it: see `context/undecided.rs`.
+    /// A write that was recorded waits for its decision from now on (`begins`), or has it: see `undecided.rs` of `asterism-call-context`.
     ///
     /// # Errors
     /// It is no write of this object.

@@ -88,7 +88,7 @@ pub trait Sweep {
     /// Changes are confirmed that packets were held back for: entries whose last change is are found plainly again.
     fn confirmed(&mut self) {}
     /// Marks the slots of origins that what is held refers to: of up to `records` entries from `cursor` on, and at least of one;
-    /// where to go on, `None` at the end. What is not marked may be given to another origin (`forgetting.rs`).
+    /// where to go on, `None` at the end. What is not marked may be given to another origin (`Context::forget_incarnations`).
     fn origins_named(&self, cursor: u32, records: u32, named: &mut NamedOrigins) -> Option<u32>;
 }
 

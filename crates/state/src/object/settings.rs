@@ -27,7 +27,7 @@ pub enum Home {
     /// In every instance: a replica each. Its operations are logged for the others.
     Replicated,
     /// In a store that instances ask. A read is a request to it, and the writes of a packet are committed there or refused; see
-    /// `context/requests.rs`.
+    /// `requests.rs` of `asterism-call-context`.
     Remote,
 }
 

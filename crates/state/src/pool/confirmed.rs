@@ -13,7 +13,7 @@ use core::cell::Cell;
 use asterism_memory::blocks::{Begin, BlockAllocator};
 
 use super::{Grant, Pool, Shared, Space};
-use crate::answer::Late;
+use crate::context::{Late, late_answer};
 use crate::object::{Fetch, Home};
 use crate::table::{Row, Table, Value};
 
@@ -62,7 +62,7 @@ impl<S: Space> Pool<S> {
     ) -> Result<Option<Grant<S::Item>>, Late> {
         let shared = &*self.shared;
         if shared.context.is_prefetching() {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         // It stays in use, as far as is known here.
         if shared.context.drop_grant(grant.ticket) {

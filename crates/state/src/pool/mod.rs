@@ -5,7 +5,7 @@
 //! blocks, so a grant needs no consent and never collides. The tables that use items show which are in use, and an item
 //! returns when all members forgot its last user ([`Table::on_forget`](crate::Table::on_forget)).
 //!
-//! An epoch may assign the blocks of dead members to others ([`BlockAssignment`](crate::BlockAssignment)); `leases.rs`
+//! An epoch may assign the blocks of dead members to others ([`BlockAssignment`](crate::BlockAssignment)); the context of calls
 //! decides when these may grant from them. So every instance tracks the use of every item, not only of its own: a bit each.
 //! The only message about a pool is the epoch that an instance has in force, once an epoch assigns any blocks.
 
@@ -18,10 +18,8 @@ use std::rc::Rc;
 use asterism_block_assignment::PARTITIONS;
 use asterism_memory::blocks::{Begin, BlockAllocator, Standing};
 
-use crate::answer::Late;
 use crate::branch::{Branch, taken};
-use crate::context::{Context, Tick};
-use crate::leases::{Note, Notes};
+use crate::context::{Context, Late, Note, Notes, Tick, late_answer};
 use crate::mutant::{self, Mutant};
 use crate::object::{
     Absence, Audit, Inspect, ObjectSettings, Operations, Part, PerPacket, Replicate, Since,
@@ -176,7 +174,7 @@ impl<S: Space> Pool<S> {
     ) -> Result<Option<Grant<S::Item>>, Late> {
         let shared = &*self.shared;
         if shared.context.is_prefetching() {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         let items = shared.space.items();
         let granted = shared.context.grant(
@@ -331,8 +329,8 @@ impl<S: Space> Shared<S> {
         if !self.settings.is_replicated() || mutant::active(Mutant::GrantsUnjudged) {
             return true;
         }
-        let leases = self.context.leasing.leases.borrow();
-        self.leases.borrow().dealt > 0 || leases.assignment.dealt.is_empty()
+        let leases = self.context.leases();
+        self.leases.borrow().dealt > 0 || leases.assignment().dealt.is_empty()
     }
 
     fn is_granted_from(&self, range: u32, place: u32) -> bool {
@@ -351,8 +349,10 @@ impl<S: Space> Shared<S> {
     /// The member that holds a block.
     fn holder(&self, range: u32, block: u32) -> u16 {
         let (home, number) = self.home(range, block);
-        let leases = self.context.leasing.leases.borrow();
-        leases.assignment.holder(home, number as usize % PARTITIONS)
+        let leases = self.context.leases();
+        leases
+            .assignment()
+            .holder(home, number as usize % PARTITIONS)
     }
 
     /// What this instance may do with a block.
@@ -361,8 +361,8 @@ impl<S: Space> Shared<S> {
             return Standing::Own;
         }
         let is_share = self.is_in_share(range, block);
-        let leases = self.context.leasing.leases.borrow();
-        if leases.assignment.dealt.is_empty() {
+        let leases = self.context.leases();
+        if leases.assignment().dealt.is_empty() {
             return match is_share {
                 true => Standing::Own,
                 false => Standing::Foreign,
@@ -371,12 +371,14 @@ impl<S: Space> Shared<S> {
         let own = self.context.identity().own;
         let (home, number) = self.home(range, block);
         let is_home = home == own.member;
-        let holder = leases.assignment.holder(home, number as usize % PARTITIONS);
+        let holder = leases
+            .assignment()
+            .holder(home, number as usize % PARTITIONS);
         let is_mine = match is_home {
             true => is_share,
             false => self.is_dealt_to_lane(number),
         };
-        let is_dealt = leases.assignment.dealt.contains_key(&home);
+        let is_dealt = leases.assignment().dealt.contains_key(&home);
         if holder != own.member || !is_mine {
             Standing::Foreign
         } else if is_dealt && is_quarantined(home, open) {
@@ -477,11 +479,11 @@ impl<S: Space> Shared<S> {
         let context = &*self.context;
         context.renew_lease();
         let (version, epoch, is_dealt) = {
-            let leases = context.leasing.leases.borrow();
+            let leases = context.leases();
             (
-                leases.version,
-                leases.epoch,
-                !leases.assignment.dealt.is_empty(),
+                leases.version(),
+                leases.epoch(),
+                !leases.assignment().dealt.is_empty(),
             )
         };
         let mut leases = self.leases.borrow_mut();
@@ -490,8 +492,8 @@ impl<S: Space> Shared<S> {
             return;
         }
         leases.judged_us = context.now_us();
-        let shared = context.leasing.leases.borrow();
-        let homes = shared.assignment.dealt.keys().copied();
+        let shared = context.leases();
+        let homes = shared.assignment().dealt.keys().copied();
         let open: Vec<u16> = homes
             .filter(|&home| shared.may_grant(context, home, &leases.notes))
             .collect();

@@ -1,9 +1,8 @@
 //! Reads that may not be answered at once: in the prefetch pass, late by settings, or of an entry that is not here.
 
 use super::{Row, Table, Value};
-use crate::answer::Late;
+use crate::context::{Late, Step, late_answer};
 use crate::object::Absence;
-use crate::trace::Step;
 use crate::wire::Writer;
 
 /// In place of a hash: a read of the table that has no key.
@@ -22,7 +21,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 .context
                 .fetched(self.object, hash, u64::from(self.settings.late_us))
         {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         self.context.trace(Step::Ask {
             object: self.object,
@@ -43,7 +42,7 @@ impl<R: Row, V: Value> Table<R, V> {
         self.context.decided_emptiness(self.object, self.live)?;
         let late_us = u64::from(self.settings.late_us);
         if late_us != 0 && !self.context.fetched(self.object, NO_KEY, late_us) {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         Ok(())
     }

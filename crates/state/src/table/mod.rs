@@ -29,11 +29,12 @@ use std::rc::Rc;
 use asterism_memory::index::Index;
 use asterism_memory::region::Region;
 
-use crate::answer::{Late, Nearby};
 use crate::audit::Leaves;
-use crate::context::{Context, OPERATION_BYTES_MAX, Tick, WayToRead};
+use crate::context::{
+    Context, Late, Nearby, OPERATION_BYTES_MAX, Reservations, Tick, WayToRead, late_answer,
+    nearby_answer,
+};
 use crate::mutant::{self, Mutant};
-use crate::reservations::Reservations;
 use crate::stamp::Stamp;
 use crate::wire::Writer;
 use asterism_object_counts::{ObjectCount, ObjectCounts};
@@ -345,7 +346,7 @@ impl<R: Row, V: Value> Table<R, V> {
             WayToRead::Plainly => {}
             WayToRead::Recalling => {
                 if let Some(found) = self.hinted(lane, &same) {
-                    return Ok(Some((found, Nearby::new())));
+                    return Ok(Some((found, nearby_answer())));
                 }
             }
             WayToRead::Otherwise => {
@@ -357,7 +358,7 @@ impl<R: Row, V: Value> Table<R, V> {
         if let Some((number, record)) = found
             && record.is_found_plainly_by(lane)
         {
-            return Ok(Some((record.at(number), Nearby::new())));
+            return Ok(Some((record.at(number), nearby_answer())));
         }
         Ok(None)
     }
@@ -392,7 +393,7 @@ impl<R: Row, V: Value> Table<R, V> {
         let bucket = self.lanes[lane].prefetch(hash);
         let prefetch_hints = self.context.prefetch_hints();
         prefetch_hints.note(self.object, lane, bucket, hash);
-        Late::new()
+        late_answer()
     }
 
     #[inline(always)]

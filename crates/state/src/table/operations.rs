@@ -4,11 +4,10 @@ use super::merge::Copied;
 use super::record::{LIVE, REMOVED, USED};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
-use crate::context::Tick;
+use crate::context::{STAMP_BYTES_MAX, Tick, read_stamp, write_stamp};
 use crate::mutant::{self, Mutant};
 use crate::object::Part;
 use crate::stamp::{Origin, Stamp};
-use crate::stamp_wire::{STAMP_BYTES_MAX, read_stamp, write_stamp};
 use crate::wire::{BadBytes, Reader, Writer};
 
 /// Flag of an operation: uses up to the one it names are over.
@@ -190,7 +189,7 @@ impl<R: Row, V: Value> Table<R, V> {
                 self.write_stamp(self.links[number as usize].death(), &mut writer);
             }
             if touched {
-                crate::stamp_wire::write_origin(&self.context, Origin(header.toucher), &mut writer);
+                crate::context::write_origin(&self.context, Origin(header.toucher), &mut writer);
             }
         }
         // Last, so that every part of a snapshot gets further than the one before.
@@ -226,7 +225,7 @@ impl<R: Row, V: Value> Table<R, V> {
             stamp
         };
         let toucher = if flags & SNAPSHOT_TOUCHED != 0 {
-            crate::stamp_wire::read_origin(&self.context, input)?
+            crate::context::read_origin(&self.context, input)?
         } else {
             stamp.origin
         };
@@ -256,10 +255,10 @@ impl<R: Row, V: Value> Table<R, V> {
     }
 
     fn write_stamp(&self, stamp: Stamp, out: &mut Writer<'_>) {
-        crate::stamp_wire::write_stamp(&self.context, stamp, out);
+        crate::context::write_stamp(&self.context, stamp, out);
     }
 
     fn read_stamp(&self, input: &mut Reader<'_>) -> Result<Stamp, BadBytes> {
-        crate::stamp_wire::read_stamp(&self.context, input)
+        crate::context::read_stamp(&self.context, input)
     }
 }

@@ -28,13 +28,13 @@ impl<R: Row, V: Value> Table<R, V> {
         let generation = input.varint()?;
         let value = V::decode(input)?;
         let (seen, expired) = (input.u32()?, input.u32()?);
-        crate::stamp_wire::skip_stamp(input)?;
+        crate::context::skip_stamp(input)?;
         let ended = input.u8()? != 0;
         if ended {
-            crate::stamp_wire::skip_stamp(input)?;
+            crate::context::skip_stamp(input)?;
         }
         if flags & SNAPSHOT_TOUCHED != 0 {
-            crate::stamp_wire::skip_origin(input)?;
+            crate::context::skip_origin(input)?;
         }
         let age = since.saved.saturating_sub(seen).saturating_add(since.away);
         let idle = self.idle(&value);

@@ -10,10 +10,9 @@ use super::merge::{Copied, Whereabouts};
 use super::record::{LIVE, REMOVED, USED};
 use super::{Row, Table, TableSettings, Value};
 use crate::audit::Leaves;
-use crate::context::Context;
+use crate::context::{Context, STAMP_BYTES_MAX};
 use crate::mutant::{self, Mutant};
 use crate::object::Absence;
-use crate::stamp_wire::STAMP_BYTES_MAX;
 
 /// A table begins to be shared with so many shares of entries at most, those that others wrote included: together they fit the
 /// memory of all, and leave room for what each may add.

@@ -6,7 +6,7 @@
 use super::merge::Whereabouts;
 use super::record::LIVE;
 use super::{At, Row, Table, Value};
-use crate::answer::Late;
+use crate::context::Late;
 
 /// A value that runs ahead of what others know. Its bytes say what they were reported, so that operations, snapshots and digests do.
 pub trait Total: Value {
@@ -134,12 +134,12 @@ impl<R: Row, V: Total> Table<R, V> {
         if record.header.flags & LIVE == 0 || !wanted(&record.row) {
             return 0;
         }
-        let before = self.context.bytes_written();
+        let before = self.context.bytes_waiting();
         let (generation, seen) = (self.generation(number), record.header.seen);
         let mut value = record.value;
         value.tell();
         let copy = self.copy_of(number, value, generation, seen);
         self.publish(Whereabouts::In(number), copy);
-        self.context.bytes_written() - before
+        self.context.bytes_waiting() - before
     }
 }

@@ -1,7 +1,7 @@
 //! Entries whose last change too few members are known to hold: a packet that reads one depends on that change.
 //!
 //! An entry loses a flag with such a change, and reads of the common path do not find it. The others look here at its version
-//! (`context/unconfirmed.rs`). It gets the flag back when changes are confirmed, or, beyond a bound of those that wait for it, by the
+//! (`unconfirmed.rs` of `asterism-call-context`). It gets the flag back when changes are confirmed, or, beyond a bound of those that wait for it, by the
 //! sweep.
 
 use super::record::{CONFIRMED, LIVE};

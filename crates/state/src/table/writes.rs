@@ -6,10 +6,9 @@ use super::merge::{Copied, Whereabouts};
 use super::record::{LIVE, OWN_SHARE};
 use super::{Row, Table, Value};
 use crate::branch::{Branch, taken};
-use crate::context::Tick;
+use crate::context::{Step, Tick, Written};
 use crate::mutant::{self, Mutant};
 use crate::stamp::Origins;
-use crate::trace::{Step, Written};
 
 impl<R: Row, V: Value> Table<R, V> {
     /// Writes an entry again, and counts it against this instance's share from here on.

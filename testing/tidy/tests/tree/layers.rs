@@ -26,11 +26,24 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("object-counts", &["windows"]),
     ("block-assignment", &["mutant"]),
+    // What calls share: objects are numbers to it.
+    (
+        "call-context",
+        &[
+            "block-assignment",
+            "memory",
+            "wire",
+            "stamps",
+            "requests",
+            "state-mutants",
+        ],
+    ),
     (
         "state",
         &[
             "packet",
             "block-assignment",
+            "call-context",
             "memory",
             "wire",
             "sketches",
@@ -39,7 +52,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "windows",
             "node-degrees",
             "stamps",
-            "requests",
             "state-macro",
             "state-mutants",
         ],

@@ -11,8 +11,7 @@ use asterism_token_buckets::{BoundsOf, Rates, SpendingInStore};
 use asterism_windows::Ring;
 
 use super::{Spending, TokenBucket};
-use crate::answer::Late;
-use crate::context::{Context, LANE_CELLS, Query, Tick};
+use crate::context::{Context, LANE_CELLS, Late, Query, Tick};
 use crate::map::Key;
 use crate::mutant::{self, Mutant};
 use crate::object::{Addition, Fetch, Operations, SumsShown};

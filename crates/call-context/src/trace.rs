@@ -38,8 +38,9 @@ impl Context {
     pub fn take_steps(&self) -> Vec<Step> {
         core::mem::take(&mut *self.steps.borrow_mut())
     }
+    /// Notes a step, if steps are noted.
     #[inline]
-    pub(crate) fn trace(&self, step: Step) {
+    pub fn trace(&self, step: Step) {
         if self.asking.get() & TRACED != 0 {
             self.note_step(step);
         }
@@ -73,7 +74,8 @@ impl Context {
         }
     }
     /// The last read found nothing.
-    pub(crate) fn trace_absent(&self) {
+    #[inline]
+    pub fn trace_absent(&self) {
         if self.asking.get() & TRACED != 0
             && let Some(Step::Ask { found, .. }) = self.steps.borrow_mut().last_mut()
         {
@@ -82,6 +84,7 @@ impl Context {
     }
 
     /// Bytes of operations that wait to be taken.
+    #[inline]
     pub fn bytes_waiting(&self) -> usize {
         self.groups.borrow().bytes.len()
     }

@@ -1,7 +1,7 @@
 //! Answers that are late: reads that are fetched, and absences that may not be true yet.
 
 use super::{Context, LATE, MISSES_PER_PACKET_MAX, Miss};
-use crate::answer::{Late, Wait};
+use crate::answer::{Late, Wait, late_answer};
 
 impl Context {
     /// A read of this call was late.
@@ -14,8 +14,9 @@ impl Context {
             .set(self.asking.get() & !(LATE | super::requests::STAGED));
         self.acted.set(false);
     }
-    /// Whether a read of `hash` was fetched already; else it is noted as missed.
-    pub(crate) fn fetched(&self, object: u8, hash: u64, delay_us: u64) -> bool {
+    /// Whether a read of `hash` was fetched already. If not, it is noted as missed, and the packet is late for `delay_us` microseconds. Of
+    /// more than [`MISSES_PER_PACKET_MAX`] reads the further ones count as fetched.
+    pub fn fetched(&self, object: u8, hash: u64, delay_us: u64) -> bool {
         let mut call = self.call.borrow_mut();
         let miss = Miss { object, hash };
         if call.misses[..call.misses_fetched.into()].contains(&miss) {
@@ -41,8 +42,11 @@ impl Context {
         false
     }
 
-    /// Whether an absent entry may still be on its way: if so the packet is late.
-    pub(crate) fn absent(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
+    /// An entry is absent here, and may still be on its way from `member` (a place in the epoch's list; `None`: from any other member).
+    ///
+    /// # Errors
+    /// It may be: the packet is late, but no longer than `wait_us` microseconds after its arrival.
+    pub fn absent(&self, member: Option<u16>, wait_us: u64) -> Result<(), Late> {
         match self.covers(member, self.arrived_us.get()) {
             true => Ok(()),
             false => self.wait(wait_us, |until_us| Wait::Absent { member, until_us }),
@@ -65,7 +69,7 @@ impl Context {
         if !matches!(known, Wait::Answers | Wait::TooMuch) {
             *known = wait(until_us);
         }
-        Err(Late::new())
+        Err(late_answer())
     }
 
     /// Whether the packet whose call was late waits for entries, not for reads under way.

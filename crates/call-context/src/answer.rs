@@ -4,14 +4,14 @@
 
 /// An answer that is not here yet. The engine parks the packet and calls the function again.
 ///
-/// Only state objects make one; a function passes it on with `?`.
+/// Only state objects make one, by [`late_answer`]; a function passes it on with `?`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Late(());
 
-impl Late {
-    pub(crate) const fn new() -> Self {
-        Self(())
-    }
+/// An answer that is late, for state objects. They do not pass this function on to authors of functions.
+#[inline(always)]
+pub const fn late_answer() -> Late {
+    Late(())
 }
 
 /// The proof that a read of this call answered at once, and so that none of it was late and it does not merely
@@ -19,10 +19,10 @@ impl Late {
 #[derive(Debug)]
 pub struct Nearby(());
 
-impl Nearby {
-    pub(crate) const fn new() -> Self {
-        Self(())
-    }
+/// The proof that a read answered at once, for the state object that answered it. Authors of functions do not get this function.
+#[inline(always)]
+pub const fn nearby_answer() -> Nearby {
+    Nearby(())
 }
 
 /// What a late packet waits for.

@@ -17,7 +17,7 @@ pub const ADDITIONS_PER_CALL: u32 = 64;
 
 /// What a packet of a function may write.
 #[derive(Debug)]
-pub(crate) struct WriteSet {
+pub struct WriteSet {
     writes: u32,
     /// Of some objects no more than this.
     of: Vec<(String, u32)>,
@@ -36,18 +36,23 @@ impl Default for WriteSet {
 }
 
 impl WriteSet {
-    pub(crate) fn expect(&mut self, writes: u32, of: &[(&str, u32)]) {
+    /// A packet writes so many entries at most, and of each object in `of` no more than stated there.
+    pub fn expect(&mut self, writes: u32, of: &[(&str, u32)]) {
         self.writes = writes;
         let named = of.iter().map(|&(object, most)| (object.to_owned(), most));
         self.of = named.collect();
     }
 
-    pub(crate) fn note(&mut self, object: &str, entry_bytes: usize) {
+    /// There is an object by this name whose entries are operations of so many bytes at most.
+    pub fn note(&mut self, object: &str, entry_bytes: usize) {
         self.entries.push((entry_bytes, object.to_owned()));
     }
 
-    /// The longest write set there can be: the longest entries, as many as there may be of each object and in all.
-    pub(crate) fn check(&self) -> Result<(), WriteSetTooLong> {
+    /// Checks the longest write set there can be: the longest entries, as many as there may be of each object and in all.
+    ///
+    /// # Errors
+    /// It is longer than [`GROUP_BYTES_MAX`].
+    pub fn check(&self) -> Result<(), WriteSetTooLong> {
         let mut entries = self.entries.clone();
         entries.sort_by_key(|(bytes, _)| core::cmp::Reverse(*bytes));
         let (mut left, mut bytes) = (self.writes, 0);
@@ -121,7 +126,7 @@ impl Default for Writing {
 
 impl Context {
     /// A packet of some function writes so many entries.
-    pub(crate) fn expect_writes(&self, writes: u32) {
+    pub fn expect_writes(&self, writes: u32) {
         let max = &self.writing.max;
         max.set(max.get().max(writes));
     }

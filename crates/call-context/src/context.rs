@@ -13,18 +13,17 @@ mod undecided;
 mod write_set;
 
 use core::cell::{Cell, RefCell};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use asterism_memory::prefetch_hints::PrefetchHints;
 
-use crate::answer::{Late, Nearby, Wait};
+use crate::answer::{Late, Nearby, Wait, late_answer};
 use crate::forgetting::Forgetting;
+use crate::identity::{Identity, Sequencer};
 use crate::leases::Leasing;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{Origin, OriginName, Origins, Stamp, raise, reaches};
 
-pub use crate::tick::Tick;
+use crate::tick::Tick;
 use crate::trace::Step;
 use crate::wire::Writer;
 pub use asterism_requests::{
@@ -33,8 +32,7 @@ pub use asterism_requests::{
 };
 pub use awaited::AWAITED_READS_MAX;
 pub use unconfirmed::UNCONFIRMED_MAX;
-pub(crate) use write_set::WriteSet;
-pub use write_set::{ADDITIONS_PER_CALL, WRITES_PER_PACKET, WriteSetTooLong};
+pub use write_set::{ADDITIONS_PER_CALL, WRITES_PER_PACKET, WriteSet, WriteSetTooLong};
 
 /// Bytes of operations that one group may hold, so that a group always fits a datagram; and so what one packet writes at most.
 pub const GROUP_BYTES_MAX: usize = 1_100;
@@ -42,70 +40,6 @@ pub const GROUP_BYTES_MAX: usize = 1_100;
 pub const GRANTS_PER_PACKET_MAX: usize = 4;
 /// Late reads of one packet; further ones are answered at once.
 pub const MISSES_PER_PACKET_MAX: usize = 8;
-
-/// Which member of the cluster this instance belongs to, and who else there is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The instance's own host.
-    pub own: OriginName,
-    /// All members of the epoch in order, own host included. Leases are dealt by the place in this list.
-    pub members: Vec<u16>,
-    /// Which instance of the host this is, of how many.
-    pub lane: (u16, u16),
-}
-
-impl Identity {
-    /// A cluster of one.
-    pub fn alone() -> Self {
-        Self {
-            own: OriginName {
-                member: 0,
-                incarnation: 1,
-            },
-            members: vec![0],
-            lane: (0, 1),
-        }
-    }
-
-    /// Of how many shares leases are cut as this host sees it, and which one is this instance's.
-    ///
-    /// Members first, then each member's instances among themselves: a host need not know how many
-    /// instances the others run, and members with different numbers of them still never share a lease.
-    pub fn share(&self) -> (u32, u32) {
-        let members = self.members.len().max(1) as u32;
-        let place = self
-            .members
-            .iter()
-            .position(|&member| member == self.own.member)
-            .unwrap_or(0) as u32;
-        let lanes = u32::from(self.lane.1.max(1));
-        if mutant::active(Mutant::LeasesCountInstances) {
-            return (place * lanes + u32::from(self.lane.0), members * lanes);
-        }
-        (place + members * u32::from(self.lane.0), members * lanes)
-    }
-}
-
-/// Where the numbers of operation groups come from.
-#[derive(Debug)]
-pub enum Sequencer {
-    /// The host has one instance.
-    Own(Cell<u64>),
-    /// Instances of one host draw from one counter; once a packet that writes, never for one that reads.
-    Shared(Arc<AtomicU64>),
-}
-
-impl Sequencer {
-    fn draw(&self) -> u64 {
-        match self {
-            Self::Own(last) => {
-                last.set(last.get() + 1);
-                last.get()
-            }
-            Self::Shared(last) => last.fetch_add(1, Ordering::Relaxed) + 1,
-        }
-    }
-}
 
 /// What is pinned to one packet over all calls that handle it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,7 +107,8 @@ struct Miss {
 }
 
 /// How a read of the common path answers.
-pub(crate) enum WayToRead {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayToRead {
     /// At once.
     Plainly,
     /// At once, and it looks first at what was hinted.
@@ -314,18 +249,22 @@ impl Context {
     }
 
     /// Who this instance is.
+    #[inline]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
     /// The secret seed of this instance's hashes.
+    #[inline]
     pub fn seed(&self) -> u64 {
         self.seed
     }
     /// The addresses worth one byte on the wire.
+    #[inline]
     pub fn addresses(&self) -> &[u32] {
         &self.addresses
     }
     /// Sets the time: monotonic microseconds, and seconds of the cluster's common base.
+    #[inline]
     pub fn set_now(&self, now_us: u64, tick: Tick) {
         self.now_us.set(now_us);
         self.tick.set(tick);
@@ -365,11 +304,13 @@ impl Context {
         self.serial.set(self.serial.get().wrapping_add(1));
     }
     /// What the packet being handled was begun with.
+    #[inline]
     pub fn serial(&self) -> u64 {
         self.serial.get()
     }
-    /// A number that differs for every call of the function.
-    pub(crate) fn turn(&self) -> u64 {
+    /// A number that differs for every call of the function, also for two calls with one packet.
+    #[inline]
+    pub fn turn(&self) -> u64 {
         self.serial.get().wrapping_add(self.resumed.get() << 40)
     }
     /// Ends the asking of a packet: `Err` in the prefetch pass, which must write nothing.
@@ -395,7 +336,7 @@ impl Context {
     #[cold]
     pub fn act_uncommonly(&self) -> Result<(), Late> {
         if self.is_prefetching() {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         self.begin_writes_in_store()?;
         self.trace(Step::Act);
@@ -403,6 +344,7 @@ impl Context {
         Ok(())
     }
     /// Whether the call went on to write although a read of it was late: then it must not end late.
+    #[inline]
     pub fn acted(&self) -> bool {
         self.acted.get()
     }
@@ -469,6 +411,7 @@ impl Context {
         call.return_grants(give_back);
     }
     /// When the packet being handled arrived.
+    #[inline]
     pub fn arrived_us(&self) -> u64 {
         self.arrived_us.get()
     }
@@ -478,14 +421,15 @@ impl Context {
         self.arrived_tick.get()
     }
     /// Bits that look random to everybody outside and stay the same over all calls for one packet.
+    #[inline]
     pub fn random(&self, draw: u64) -> u64 {
         let seed = self.seed ^ 0xA5A5_5A5A_0F0F_F0F0;
         asterism_memory::hash::words(self.serial.get(), draw ^ self.chained.salt(), seed)
     }
 
-    /// The next grant of the packet: one that it got in an earlier call and that `fits`, or a fresh one from
-    /// `take`.
-    pub(crate) fn grant(
+    /// The next grant of the packet: one that it got in an earlier call and that `fits`, or a fresh one from `take`. Its number, and the
+    /// ticket by which [`Context::spend`] knows it; `None` if `take` gives none, or the packet holds [`GRANTS_PER_PACKET_MAX`].
+    pub fn grant(
         &self,
         object: u8,
         fits: impl Fn(u32) -> bool,
@@ -520,7 +464,8 @@ impl Context {
         self.attention.set(true);
         Some((number, held))
     }
-    pub(crate) fn spend(&self, ticket: u8) {
+    /// A grant is used: it does not return when the packet ends. A ticket that no grant has changes nothing.
+    pub fn spend(&self, ticket: u8) {
         if let Some(granted) = self.call.borrow_mut().grants.get_mut(usize::from(ticket)) {
             granted.spent = true;
         }
@@ -535,19 +480,20 @@ impl Context {
     pub fn answer(&self) {
         self.asking.set(self.asking.get() & !PREFETCHING);
     }
+    /// Whether reads only prefetch.
     #[inline(always)]
-    pub(crate) fn is_prefetching(&self) -> bool {
+    pub fn is_prefetching(&self) -> bool {
         self.asking.get() & PREFETCHING != 0
     }
     /// Whether reads answer at once: not in the prefetch pass, of no object that is late by settings, and not
     /// in a call of which a read was late already.
     #[inline(always)]
-    pub(crate) fn answers_plainly(&self) -> bool {
+    pub fn answers_plainly(&self) -> bool {
         self.asking.get() & !(RECALLING | KEEPING | KEEPING_RECORDED) == PLAINLY
     }
     /// [`Context::answers_plainly`], and how. The commonest first: one comparison.
     #[inline(always)]
-    pub(crate) fn way_to_read(&self) -> WayToRead {
+    pub fn way_to_read(&self) -> WayToRead {
         match self.asking.get() & !KEEPING {
             PLAINLY => WayToRead::Plainly,
             RECALLING => WayToRead::Recalling,
@@ -555,7 +501,7 @@ impl Context {
         }
     }
     /// Some object's reads are late by settings: reads look at their object's.
-    pub(crate) fn expect_late_objects(&self) {
+    pub fn expect_late_objects(&self) {
         self.asking.set(self.asking.get() | LATE_OBJECTS);
     }
     /// What the prefetch pass foresees of a burst's reads.
@@ -564,14 +510,15 @@ impl Context {
         &self.prefetch_hints
     }
     /// From here on reads look first at what was hinted of their packet ([`PrefetchHints::recall`]), or no longer.
+    #[inline]
     pub fn set_recalling(&self, recalling: bool) {
         let others = self.asking.get() & !RECALLING;
         self.asking
             .set(others | if recalling { RECALLING } else { 0 });
     }
-    /// The record that the packet being handled is likely to ask for.
+    /// The record that the packet being handled is likely to ask an object's lane for; `None` if nothing was hinted.
     #[inline(always)]
-    pub(crate) fn hinted(&self, object: u8, lane: usize) -> Option<u32> {
+    pub fn hinted(&self, object: u8, lane: usize) -> Option<u32> {
         if self.asking.get() & RECALLING == 0 {
             return None;
         }
@@ -582,7 +529,7 @@ impl Context {
 
     /// The stamp for a write of up to so many bytes in the group being built; draws the group's number on the first write. Only what is
     /// no packet's, as flushes and sweeps, goes on in another group.
-    pub(crate) fn stamp(&self, logged: bool, bytes_max: usize) -> Stamp {
+    pub fn stamp(&self, logged: bool, bytes_max: usize) -> Stamp {
         self.count_write();
         if !logged {
             return Stamp {
@@ -616,7 +563,7 @@ impl Context {
         }
     }
     /// Appends an operation to the group that [`Context::stamp`] opened; tells its length in bytes.
-    pub(crate) fn log(&self, encode: impl FnOnce(&mut Writer<'_>)) -> usize {
+    pub fn log(&self, encode: impl FnOnce(&mut Writer<'_>)) -> usize {
         let mut groups = self.groups.borrow_mut();
         let before = groups.bytes.len();
         encode(&mut Writer::new(&mut groups.bytes, &self.addresses));
@@ -632,11 +579,8 @@ impl Context {
         );
         length
     }
-    /// Bytes of operations that wait to be taken.
-    pub(crate) fn bytes_written(&self) -> usize {
-        self.groups.borrow().bytes.len()
-    }
     /// Whether operations wait to be taken.
+    #[inline]
     pub fn wrote(&self) -> bool {
         !self.groups.borrow().starts.is_empty()
     }
@@ -669,7 +613,9 @@ impl Context {
 
     // --- what the placement reports
 
-    pub(crate) fn compare(&self, left: Stamp, right: Stamp) -> core::cmp::Ordering {
+    /// Which of two writes is the later one, alike on all members: by their sequences if one origin made both, else by
+    /// [`Origins::compare`].
+    pub fn compare(&self, left: Stamp, right: Stamp) -> core::cmp::Ordering {
         if left.origin == right.origin {
             return left.sequence.cmp(&right.sequence);
         }
@@ -685,10 +631,13 @@ impl Context {
         raise(&mut self.applied.borrow_mut(), origin, sequence);
     }
     /// Whether what was written then was here once, as far as that is known.
-    pub(crate) fn has_applied(&self, stamp: Stamp) -> bool {
+    #[inline]
+    pub fn has_applied(&self, stamp: Stamp) -> bool {
         reaches(&self.applied.borrow(), stamp)
     }
-    pub(crate) fn is_stable(&self, stamp: Stamp) -> bool {
+    /// Whether every member has applied this write, as far as that was reported ([`Context::set_stable`]).
+    #[inline]
+    pub fn is_stable(&self, stamp: Stamp) -> bool {
         reaches(&self.stable.borrow(), stamp)
     }
 }

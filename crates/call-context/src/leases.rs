@@ -11,15 +11,16 @@
 //! A host holds its lease as long as so many members answer it that the others are no majority of the places. When it runs out
 //! the host grants nothing; one idle time later it handles no packets either, and another idle time later others may have its partitions.
 
-use core::cell::{Cell, RefCell};
+use core::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeMap;
 
 use asterism_block_assignment::BlockAssignment;
 
 use crate::branch::{Branch, taken};
-use crate::context::{Context, Tick};
+use crate::context::Context;
 use crate::mutant::{self, Mutant};
 use crate::stamp::{OriginName, Stamp};
+use crate::tick::Tick;
 
 /// Incarnations that have ended and are remembered at most; of those forgotten it is as if this instance had joined later.
 const ENDED_MAX: usize = 256;
@@ -45,11 +46,10 @@ struct Ended {
 
 /// What all pools of one instance share.
 #[derive(Debug, Default)]
-pub(crate) struct Leases {
-    pub(crate) epoch: u32,
-    pub(crate) assignment: BlockAssignment,
-    /// Changes whenever something did that matters to pools.
-    pub(crate) version: u64,
+pub struct Leases {
+    epoch: u32,
+    assignment: BlockAssignment,
+    version: u64,
     ended: Vec<Ended>,
     /// By member, since when its last incarnation is known to have ended.
     fenced_us: BTreeMap<u16, u64>,
@@ -103,23 +103,27 @@ impl Default for Leasing {
 
 /// Who has which epoch in force, as instances put it on record: the latest for each.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Vec<Note>);
+pub struct Notes(Vec<Note>);
 
 /// An instance has an epoch in force; what it granted before comes before this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
-    pub(crate) origin: OriginName,
-    pub(crate) lane: u8,
+pub struct Note {
+    /// The incarnation of the instance's host.
+    pub origin: OriginName,
+    /// Which instance of its host it is.
+    pub lane: u8,
     /// Instances of its host.
-    pub(crate) lanes: u8,
-    pub(crate) epoch: u32,
-    /// Where it stands in its host's stream.
-    pub(crate) sequence: u64,
+    pub lanes: u8,
+    /// The epoch that it has in force.
+    pub epoch: u32,
+    /// Where the record stands in its host's stream.
+    pub sequence: u64,
 }
 
 impl Notes {
-    /// Takes a record up; false if it is none.
-    pub(crate) fn take(&mut self, context: &Context, note: Note) -> bool {
+    /// Takes a record up, in place of an earlier one of its instance. False if it is none: its member is no member of the cluster, or its
+    /// instance none of so many, of 64 at most.
+    pub fn take(&mut self, context: &Context, note: Note) -> bool {
         let is_member = context.identity().members.contains(&note.origin.member);
         if !is_member || note.lane >= note.lanes || usize::from(note.lanes) > MEMBERS_MAX {
             return false;
@@ -148,7 +152,7 @@ impl Notes {
     }
 
     /// The records, in the order in which their writers were heard first.
-    pub(crate) fn all(&self) -> &[Note] {
+    pub fn all(&self) -> &[Note] {
         &self.0
     }
 
@@ -185,6 +189,24 @@ impl Notes {
 }
 
 impl Leases {
+    /// The number of the epoch that was reported last; 0: none was.
+    #[inline]
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Which member holds which partitions in that epoch.
+    #[inline]
+    pub fn assignment(&self) -> &BlockAssignment {
+        &self.assignment
+    }
+
+    /// A number that changes whenever something did that matters to pools.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Takes up which incarnations an epoch names, and which of those before it does not name any more.
     pub(crate) fn begin(
         &mut self,
@@ -331,7 +353,7 @@ impl Leases {
     }
 
     /// Whether this host, if the epoch has dealt it a partition of a member's place, may grant from it.
-    pub(crate) fn may_grant(&self, context: &Context, home: u16, notes: &Notes) -> bool {
+    pub fn may_grant(&self, context: &Context, home: u16, notes: &Notes) -> bool {
         let own = context.identity().own;
         let Some(dealt) = self.assignment.dealt.get(&home) else {
             return home == own.member;
@@ -360,6 +382,12 @@ impl Leases {
 }
 
 impl Context {
+    /// What this instance knows of who may grant. Not to be held while anything is reported to the context.
+    #[inline]
+    pub fn leases(&self) -> Ref<'_, Leases> {
+        self.leasing.leases.borrow()
+    }
+
     /// Reports what the epoch says of pools. Before [`Context::set_living`] of the same epoch.
     pub fn set_dealing(&self, epoch: u32, assignment: BlockAssignment) {
         let mut leases = self.leasing.leases.borrow_mut();
@@ -384,22 +412,22 @@ impl Context {
     }
 
     /// There is a pool whose blocks are leased.
-    pub(crate) fn expect_leases(&self) {
+    pub fn expect_leases(&self) {
         self.leasing.leases_any.set(true);
         let pools = &self.leasing.undeclared_pools;
         pools.set(pools.get() + 1);
     }
 
-    /// The pool built last says how long entries that have its items live unused.
-    pub(crate) fn expect_holders(&self, idle: &[Tick]) {
+    /// The pool built last says how long entries that have its items live unused, in seconds for each kind of entry; 0: they never end.
+    pub fn expect_holders(&self, idle: &[Tick]) {
         let pools = &self.leasing.undeclared_pools;
         pools.set(pools.get().saturating_sub(1));
         let longest = idle.iter().copied().map(outlasts).max().unwrap_or(0);
         self.leasing.held.set(self.leasing.held.get().max(longest));
     }
 
-    /// Some table's entries end when nobody uses them for so long.
-    pub(crate) fn expect_idle(&self, idle: Tick) {
+    /// Some table's entries end when nobody uses them for so many seconds; 0: never.
+    pub fn expect_idle(&self, idle: Tick) {
         let longest = outlasts(idle);
         self.leasing
             .quarantine
@@ -420,7 +448,7 @@ impl Context {
     }
 
     /// Reads from the members' answers how long this host may grant.
-    pub(crate) fn renew_lease(&self) {
+    pub fn renew_lease(&self) {
         let until_us = match self.lease_us() {
             None => {
                 taken(Branch::LeaseWithoutBound);
@@ -489,11 +517,13 @@ impl Context {
     }
 
     /// Whether another member has a later epoch in force than this host.
+    #[inline]
     pub fn is_outdated(&self) -> bool {
         self.leasing.outdated_us.get() != u64::MAX
     }
 
     /// Whether this host may grant from its leases.
+    #[inline]
     pub fn may_lease(&self) -> bool {
         self.now_us() < self.leasing.until_us.get() && !self.is_outdated()
     }

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::stamp::{Origin, OriginName, Origins};
 
 impl Context {
-    /// The local slot of an origin.
+    /// The local slot of an origin, given out now if it has none; `None` past [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX).
     pub fn origin(&self, name: OriginName) -> Option<Origin> {
         let (slot, is_new) = {
             let mut origins = self.origins.borrow_mut();
@@ -19,15 +19,17 @@ impl Context {
         }
         Some(slot)
     }
-    /// How many incarnations of members are distinguished, of [`ORIGINS_MAX`](crate::ORIGINS_MAX).
+    /// How many incarnations of members are distinguished, of [`ORIGINS_MAX`](crate::stamp::ORIGINS_MAX).
     pub fn incarnations(&self) -> usize {
         self.origins.borrow().count()
     }
-    pub(crate) fn origin_name(&self, origin: Origin) -> OriginName {
+    /// The name of an origin that has a slot here.
+    #[inline]
+    pub fn origin_name(&self, origin: Origin) -> OriginName {
         self.origins.borrow().name(origin)
     }
     /// The slot of an origin, if it has one.
-    pub(crate) fn known_origin(&self, name: OriginName) -> Option<Origin> {
+    pub fn known_origin(&self, name: OriginName) -> Option<Origin> {
         let slot = self.origins.borrow().find(name)?;
         self.keep_origin(slot);
         Some(slot)
@@ -107,7 +109,7 @@ impl Context {
     }
     /// Whether an entry that was last used by `toucher` has nobody who says when it idled out, and this instance is to say
     /// it: anyone who of the epoch the entry's hash falls to.
-    pub(crate) fn inherits(&self, toucher: Origin, hash: u64) -> bool {
+    pub fn inherits(&self, toucher: Origin, hash: u64) -> bool {
         let living = self.living.borrow();
         if living.is_empty() || living.contains(&self.origin_name(toucher)) {
             return false;
@@ -115,17 +117,19 @@ impl Context {
         living[hash as usize % living.len()] == self.identity.own && self.falls_to_lane(hash)
     }
     /// Whether an incarnation may still write: the epoch names it, or no epoch was reported.
-    pub(crate) fn goes_on(&self, incarnation: OriginName) -> bool {
+    pub fn goes_on(&self, incarnation: OriginName) -> bool {
         let living = self.living.borrow();
         living.is_empty() || living.contains(&incarnation)
     }
     /// Whether of this host's instances this one is meant by a hash.
-    pub(crate) fn falls_to_lane(&self, hash: u64) -> bool {
+    #[inline]
+    pub fn falls_to_lane(&self, hash: u64) -> bool {
         let (lane, lanes) = self.identity.lane;
         (hash >> 32) % u64::from(lanes.max(1)) == u64::from(lane)
     }
     /// Whether an origin is this host before it was restarted.
-    pub(crate) fn is_earlier_incarnation(&self, origin: Origin) -> bool {
+    #[inline]
+    pub fn is_earlier_incarnation(&self, origin: Origin) -> bool {
         origin != Origins::OWN && self.origin_name(origin).member == self.identity.own.member
     }
 }

@@ -89,6 +89,7 @@ impl Context {
     }
 
     /// What is handled next depends on nothing yet.
+    #[inline]
     pub fn depend_on_nothing(&self) {
         self.unconfirmed.dependency.set(0);
     }

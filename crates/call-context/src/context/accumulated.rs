@@ -18,14 +18,18 @@ impl Context {
     pub fn hold_accumulators(&self, hold: bool) {
         self.hold_accumulators.set(hold);
     }
-    pub(crate) fn accumulators_held(&self) -> bool {
+    /// Whether accumulators keep their changes now.
+    #[inline]
+    pub fn accumulators_held(&self) -> bool {
         self.hold_accumulators.get()
     }
     /// While set, flushes leave out what may wait for the next one that is not patient: what nobody decides by now.
     pub fn be_patient(&self, patient: bool) {
         self.patience.is_patient.set(patient);
     }
-    pub(crate) fn is_patient(&self) -> bool {
+    /// Whether flushes leave out what may wait.
+    #[inline]
+    pub fn is_patient(&self) -> bool {
         self.patience.is_patient.get()
     }
     /// While set, flushes pass over the objects that are reported lazily.
@@ -33,16 +37,18 @@ impl Context {
         self.patience.is_lazy.set(lazy);
     }
     /// Nobody decides by what this object holds: a lazy flush passes over it.
-    pub(crate) fn tell_lazily(&self, object: u8) {
+    pub fn tell_lazily(&self, object: u8) {
         let lazy = &self.patience.lazy;
         lazy.set(lazy.get() | 1 << object);
     }
     /// Whether a flush passes over this object now.
+    #[inline]
     pub fn passes_over(&self, object: u8) -> bool {
         self.patience.is_lazy.get() && self.patience.lazy.get() >> object & 1 != 0
     }
-    /// A total is informed that changed so often since it was reported before, counted down from zero.
-    pub(crate) fn note_reported(&self, changes: u32) {
+    /// A flush reports a total that changed so often since it was reported before: `changes` is counted down from zero.
+    #[inline]
+    pub fn note_reported(&self, changes: u32) {
         let (before, reported) = self.reported.get();
         let changes = u64::from(changes.wrapping_neg());
         self.reported.set((before + changes, reported + 1));

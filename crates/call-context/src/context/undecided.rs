@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use super::Context;
 use super::awaited::{WHOLE, key_of};
-use crate::answer::{Late, Wait};
+use crate::answer::{Late, Wait, late_answer};
 use crate::mutant::{self, Mutant};
 
 /// Some transaction is not decided: a bit of [`Context::asking`].
@@ -23,7 +23,7 @@ pub(super) struct Undecided(RefCell<HashMap<u64, u32>>);
 
 impl Context {
     /// A transaction that writes what a read by this key finds begins to wait for its decision, or has it.
-    pub(crate) fn note_undecided(&self, (object, lane, hash): (u8, u8, u64), begins: bool) {
+    pub fn note_undecided(&self, (object, lane, hash): (u8, u8, u64), begins: bool) {
         let key = key_of(object, lane, hash);
         let mut keys = self.undecided.0.borrow_mut();
         let count = keys.entry(key).or_default();
@@ -43,23 +43,32 @@ impl Context {
         }
     }
     /// The same of one that adds an entry to an object, or removes one.
-    pub(crate) fn note_undecided_entry(&self, object: u8, begins: bool) {
+    pub fn note_undecided_entry(&self, object: u8, begins: bool) {
         self.note_undecided((object, WHOLE, 0), begins);
         if !begins && self.is_awaited() {
             self.changed_emptiness(object);
         }
     }
 
+    #[inline]
     fn undecided(&self, object: u8, lane: u8, hash: u64) -> u32 {
         if self.asking.get() & UNDECIDED == 0 {
             return 0;
         }
+        self.count_undecided(object, lane, hash)
+    }
+    #[cold]
+    fn count_undecided(&self, object: u8, lane: u8, hash: u64) -> u32 {
         let keys = self.undecided.0.borrow();
         let count = keys.get(&key_of(object, lane, hash)).copied();
         count.unwrap_or_default()
     }
-    /// Late while a decision may change what a read by this key finds.
-    pub(crate) fn decided(&self, object: u8, lane: u8, hash: u64) -> Result<(), Late> {
+    /// Whether what a read by this key finds is decided.
+    ///
+    /// # Errors
+    /// A decision may change it: the packet is late until the decision is here.
+    #[inline]
+    pub fn decided(&self, object: u8, lane: u8, hash: u64) -> Result<(), Late> {
         match self.undecided(object, lane, hash) {
             0 => Ok(()),
             _ if mutant::active(Mutant::UndecidedWriteUnseen) => Ok(()),
@@ -67,20 +76,31 @@ impl Context {
         }
     }
     /// The same of what a read of the object without a key finds.
-    pub(crate) fn decided_whole(&self, object: u8) -> Result<(), Late> {
+    ///
+    /// # Errors
+    /// As [`Context::decided`].
+    #[inline]
+    pub fn decided_whole(&self, object: u8) -> Result<(), Late> {
         self.decided(object, WHOLE, 0)
     }
-    /// Late while decisions may empty an object with so many entries that are found, or give it the first one.
-    pub(crate) fn decided_emptiness(&self, object: u8, entries: u32) -> Result<(), Late> {
+    /// Whether it is decided that an object, in which `entries` are found, has entries.
+    ///
+    /// # Errors
+    /// Decisions may empty it, or give it the first one: the packet is late until they are here.
+    #[inline]
+    pub fn decided_emptiness(&self, object: u8, entries: u32) -> Result<(), Late> {
         match self.undecided(object, WHOLE, 0) {
             0 => Ok(()),
             count if count < entries => Ok(()),
             _ => self.await_decision(),
         }
     }
-    /// Late while decisions may give an object that is full room again.
+    /// Whether it is decided that an object is full.
+    ///
+    /// # Errors
+    /// Decisions may give it room again: the packet is late until they are here. Never in the prefetch pass.
     #[cold]
-    pub(crate) fn decided_room(&self, object: u8) -> Result<(), Late> {
+    pub fn decided_room(&self, object: u8) -> Result<(), Late> {
         if self.is_prefetching() || self.undecided(object, WHOLE, 0) == 0 {
             return Ok(());
         }
@@ -88,12 +108,13 @@ impl Context {
         self.await_decision()
     }
 
+    #[cold]
     fn await_decision(&self) -> Result<(), Late> {
         self.note_late();
         let wait = &mut self.call.borrow_mut().wait;
         if !matches!(wait, Wait::Answers | Wait::TooMuch) {
             *wait = Wait::Written { until_us: u64::MAX };
         }
-        Err(Late::new())
+        Err(late_answer())
     }
 }

@@ -202,23 +202,25 @@ impl Context {
         self.awaited.noted.borrow_mut().count = 0;
     }
     /// Whether what calls read is noted.
+    #[inline(always)]
     pub fn notes_reads(&self) -> bool {
         self.asking.get() & NOTING != 0
     }
     /// A read of an entry: of `object`, by the key of this hash in one of its lanes.
     #[inline]
-    pub(crate) fn note_read(&self, object: u8, lane: u8, hash: u64) {
+    pub fn note_read(&self, object: u8, lane: u8, hash: u64) {
         if self.notes_reads() {
             self.note_key(key_of(object, lane, hash));
         }
     }
     /// A read of an object by what no change names.
     #[inline]
-    pub(crate) fn note_read_of(&self, object: u8) {
+    pub fn note_read_of(&self, object: u8) {
         self.note_read(object, WHOLE, 0);
     }
     /// A read of whether an object has entries.
-    pub(crate) fn note_read_of_emptiness(&self, object: u8) {
+    #[inline]
+    pub fn note_read_of_emptiness(&self, object: u8) {
         self.note_read(object, EMPTINESS, 0);
     }
     fn note_key(&self, key: u64) {
@@ -279,20 +281,20 @@ impl Context {
 
     /// Whether packets wait for entries, so that changes matter to somebody.
     #[inline(always)]
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub fn is_awaited(&self) -> bool {
         self.awaited.count.get() > 0
     }
     /// What a read by this key answers has changed.
-    pub(crate) fn changed(&self, object: u8, lane: u8, hash: u64) {
+    pub fn changed(&self, object: u8, lane: u8, hash: u64) {
         self.awaited.changed(key_of(object, lane, hash));
     }
     /// An object has its first entry, or lost its last one.
-    pub(crate) fn changed_emptiness(&self, object: u8) {
+    pub fn changed_emptiness(&self, object: u8) {
         self.changed(object, EMPTINESS, 0);
     }
     /// Something of an object has changed.
     #[inline]
-    pub(crate) fn changed_some(&self, object: u8) {
+    pub fn changed_some(&self, object: u8) {
         if self.is_awaited() {
             self.changed(object, WHOLE, 0);
         }

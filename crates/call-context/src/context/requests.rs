@@ -2,7 +2,7 @@
 //!
 //! An object that lives in a store has no entries here, but those that were answered for the call under way. A read that finds none is
 //! a *request*: the key's bytes and a [`Ticket`]. The packet is parked, its answers come in any order, and when all are here the engine
-//! installs them in the objects ([`State::install`](crate::State::install)) and calls the function again. So what a call reads is pinned: it is
+//! installs them in the objects (`State::install`) and calls the function again. So what a call reads is pinned: it is
 //! what was answered, whatever others write meanwhile.
 //!
 //! A call with answers is *staged*: what it writes is recorded and not made. Its reads and its writes are one transaction
@@ -13,7 +13,7 @@ use core::cell::{Cell, RefCell};
 use asterism_requests::{Answered, Query, Reading, Slots, Ticket, Transaction};
 
 use super::{Call, Context, KEEPING, KEEPING_RECORDED, LATE_OBJECTS};
-use crate::answer::{Late, Wait};
+use crate::answer::{Late, Wait, late_answer};
 use crate::mutant::{self, Mutant};
 use crate::wire::Writer;
 
@@ -38,13 +38,13 @@ pub(super) struct Requests {
 }
 
 impl Context {
-    /// An object is to live in a store.
-    pub(crate) fn expect_in_store(&self, object: u8) {
+    /// An object is to live in a store, by its number.
+    pub fn expect_in_store(&self, object: u8) {
         let in_store = &self.requests.in_store;
         in_store.set(in_store.get() | 1 << object);
     }
     /// The same of one that calls may write without a read: each call that writes is staged.
-    pub(crate) fn expect_written_unread(&self, object: u8) {
+    pub fn expect_written_unread(&self, object: u8) {
         self.expect_in_store(object);
         self.requests.any_written_unread.set(true);
         self.expect_late_objects();
@@ -64,18 +64,19 @@ impl Context {
         }
         drop(call);
         self.note_late();
-        Err(Late::new())
+        Err(late_answer())
     }
     /// Whether a packet with these requests waits for no answer.
     pub fn has_all_answers(&self, requests: u16) -> bool {
         self.requests.slots.borrow().has_all_answers(requests)
     }
     /// An object that is to live in a store has nothing there: another one says what is to be known of it.
-    pub(crate) fn keeps_nothing_in_store(&self, object: u8) {
+    pub fn keeps_nothing_in_store(&self, object: u8) {
         let in_store = &self.requests.in_store;
         in_store.set(in_store.get() & !(1 << object));
     }
     /// The objects that are to live in a store, a bit for each by its number.
+    #[inline]
     pub fn in_store(&self) -> u64 {
         self.requests.in_store.get()
     }
@@ -85,15 +86,18 @@ impl Context {
         self.requests.slots.borrow_mut().expect(packets);
     }
 
-    /// Whether the store answered a read for this call; else it is asked, and the packet is late.
+    /// A read of an object that lives in a store: `read` is its object, lane and hash, and `key` writes the key's bytes.
+    ///
+    /// # Errors
+    /// The store has not answered it for this call: it is asked, and the packet is late. In the prefetch pass always, and nothing is asked.
     #[cold]
-    pub(crate) fn answered(
+    pub fn answered(
         &self,
         read: (u8, u8, u64),
         key: impl FnOnce(&mut Writer<'_>),
     ) -> Result<(), Late> {
         if self.is_prefetching() {
-            return Err(Late::new());
+            return Err(late_answer());
         }
         let mut slots = self.requests.slots.borrow_mut();
         let mut call = self.call.borrow_mut();
@@ -111,7 +115,7 @@ impl Context {
         };
         drop(call);
         self.note_late();
-        Err(Late::new())
+        Err(late_answer())
     }
 
     /// The packet of the call under way is of this conversation, for a store of several shards.
@@ -151,13 +155,9 @@ impl Context {
         self.asking.set(self.asking.get() & !STAGED | staged);
         self.requests.slots.borrow_mut().begin_call(requests);
     }
-    /// The call asked for any entry of a group, which was answered, and uses this one; `None`: there is none for it.
+    /// The call asked for any entry of a group, which was answered, and uses the one that `entry` writes; `None`: there is none for it.
     #[cold]
-    pub(crate) fn uses_entry(
-        &self,
-        read: (u8, u8, u64),
-        entry: Option<impl FnOnce(&mut Writer<'_>)>,
-    ) {
+    pub fn uses_entry(&self, read: (u8, u8, u64), entry: Option<impl FnOnce(&mut Writer<'_>)>) {
         let mut bytes = self.requests.entry.borrow_mut();
         bytes.clear();
         let is_any = entry.is_some();
@@ -207,7 +207,7 @@ impl Context {
         };
         drop(call);
         self.note_late();
-        Late::new()
+        late_answer()
     }
     /// The call under way has ended, and what it recorded is to be made.
     pub fn end_staged(&self) {
@@ -219,17 +219,18 @@ impl Context {
         self.asking.get() & (STAGED | KEEPING) != 0
     }
     /// The number of what the call under way asked stores for; 0: nothing.
+    #[inline]
     pub fn requests(&self) -> u16 {
         self.call.borrow().requests
     }
     /// Hands out what was answered for the call under way.
-    pub(crate) fn each_answer(&self, each: impl FnMut(Query<'_>, &[u8])) {
+    pub fn each_answer(&self, each: impl FnMut(Query<'_>, &[u8])) {
         let number = self.call.borrow().requests;
         self.requests.slots.borrow().each_answer(number, each);
     }
 
     /// A grant is the packet's no longer, if it is the last one that it was granted; else it returns when the packet ends. Whether it was.
-    pub(crate) fn drop_grant(&self, ticket: u8) -> bool {
+    pub fn drop_grant(&self, ticket: u8) -> bool {
         let mut call = self.call.borrow_mut();
         let is_last = ticket + 1 == call.grants_held;
         if is_last {
@@ -239,21 +240,17 @@ impl Context {
         is_last
     }
 
-    /// Records a write of the call under way, to be committed: its object, flags of the object's own, and what `write` writes.
+    /// Records a write of the call under way, to be committed: its object, flags of the object's own, and what `write` writes, of
+    /// [`OPERATION_BYTES_MAX`](super::OPERATION_BYTES_MAX) bytes at most.
     #[cold]
-    pub(crate) fn record(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
+    pub fn record(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
         self.count_write();
         self.record_uncounted(object, flags, write);
     }
-    /// Records what the call under way adds to an accumulator, which is no entry.
+    /// Records what the call under way adds to an accumulator, which is no entry: as [`Context::record`], and counted apart.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record_addition(
-        &self,
-        object: u8,
-        flags: u8,
-        write: impl FnOnce(&mut Writer<'_>),
-    ) {
+    pub fn record_addition(&self, object: u8, flags: u8, write: impl FnOnce(&mut Writer<'_>)) {
         self.count_addition();
         self.record_uncounted(object, flags, write);
     }

@@ -1,4 +1,4 @@
-//! Room that the packet being handled has asked for and not used yet. Knows the context only.
+//! Room that the packet being handled has asked for and not used yet.
 
 use core::cell::Cell;
 
@@ -7,14 +7,15 @@ use crate::context::Context;
 /// Reservations of one call of the function. Those of an earlier call (another packet's, or this one's
 /// before it was late) are void by themselves: nothing needs to be informed when a packet parks or ends.
 #[derive(Debug, Default)]
-pub(crate) struct Reservations {
+pub struct Reservations {
     turn: Cell<u64>,
     count: Cell<u32>,
 }
 
 impl Reservations {
     /// How many this call holds.
-    pub(crate) fn held(&self, context: &Context) -> u32 {
+    #[inline]
+    pub fn held(&self, context: &Context) -> u32 {
         if self.turn.get() == context.turn() {
             self.count.get()
         } else {
@@ -23,7 +24,8 @@ impl Reservations {
     }
 
     /// One more, if with the ones held there is still room below each of `limits`, given as (used, most).
-    pub(crate) fn take(&self, context: &Context, limits: [(u32, u32); 2]) -> bool {
+    #[inline]
+    pub fn take(&self, context: &Context, limits: [(u32, u32); 2]) -> bool {
         let held = self.held(context);
         let room = limits
             .iter()
@@ -37,13 +39,15 @@ impl Reservations {
     }
 
     /// One was used.
-    pub(crate) fn spend(&self, context: &Context) {
+    #[inline]
+    pub fn spend(&self, context: &Context) {
         self.count.set(self.held(context).saturating_sub(1));
         self.turn.set(context.turn());
     }
 
     /// The packet ended.
-    pub(crate) fn clear(&self) {
+    #[inline]
+    pub fn clear(&self) {
         self.count.set(0);
     }
 }
