@@ -74,6 +74,9 @@ case!(VACANCY_MADE_UP: "Making up a vacancy.",
 case!(LATE_MADE_UP: "Making up a late answer.",
     right: "let late: Result<u64, Late> = ask.seen.get(); late?;",
     wrong: "let late: Result<u64, Late> = Err(Late(())); late?;");
+case!(LATE_MADE_BY_CALL: "Making up a late answer as state objects do.",
+    right: "let late: Result<u64, objects::Late> = ask.seen.get(); late?;",
+    wrong: "let late: Result<u64, objects::Late> = Err(objects::late_answer()); late?;");
 case!(ANSWER_IGNORED: "Ignoring that an answer may be late (where unused results are denied).",
     right: "ask.seen.get()?;",
     wrong: "ask.seen.get();");
