@@ -319,15 +319,12 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
             .or_else(|| self.refusing(number, now_us))
     }
 
-    /// Whether another server is to be looked for, since this one refuses what is written: another may have been promoted in its place. One that
-    /// is full was not cut off.
+    /// Whether another server is to be looked for, since this one refuses what is written: another may have been promoted in its place.
     fn refusing(&self, number: usize, now_us: u64) -> Option<Lost> {
         let is_refused = self.client.is_refused_for(number, now_us, self.timeout_us);
         let why = self.client.why_refused(now_us);
-        let looks = self.primary.has_others()
-            && (why != Some(AwayReason::Full) || mutant::active(Mutant::FullIsLeft))
-            && !mutant::active(Mutant::RefusingStays);
-        let why = why.filter(|_| is_refused && looks);
+        let looks = self.primary.has_others() && !mutant::active(Mutant::RefusingStays);
+        let why = why.filter(|why| is_refused && looks && may_be_cut_off(*why));
         why.map(Lost::Refusing)
     }
 
@@ -403,6 +400,11 @@ impl<F: NetworkFunction, N: Network> RemoteStore<F, N> {
         self.statistics
             .note_entry_counts(self.client.entry_counts());
     }
+}
+
+/// Whether a server that refuses what is written may have been cut off from the one that was promoted in its place. One that is full was not.
+fn may_be_cut_off(why: AwayReason) -> bool {
+    why != AwayReason::Full || mutant::active(Mutant::FullIsLeft)
 }
 
 impl<F: NetworkFunction, N: Network> Store for RemoteStore<F, N> {
