@@ -20,7 +20,7 @@ use crate::stores::{Kind, Stores, on};
 use crate::wires::Faults;
 
 /// The same as without a filter, but for that.
-fn filtering_client(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn filtering_client(number: usize, commit_pipes: usize) -> ClientConfig {
     let client = client(number, commit_pipes);
     ClientConfig {
         cache: client.cache.map(|cache| CacheConfig {

@@ -12,6 +12,7 @@ mod format;
 mod kept;
 mod limits;
 mod looks;
+mod lying;
 mod meters;
 mod over_wires;
 mod real_stores;

@@ -106,7 +106,7 @@ fn config(number: usize, commit_pipes: usize) -> ClientConfig {
     client_of(("meters", 0b1_1111), (number, commit_pipes))
 }
 
-fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
     cached(config(number, commit_pipes), STALENESS)
 }
 
@@ -158,10 +158,7 @@ impl World<Meters> {
     }
 
     fn pass(&mut self, us: u64) {
-        let until_us = self.now_us + us;
-        while self.now_us < until_us {
-            self.turn();
-        }
+        self.turn_for(us);
         self.check();
     }
 }

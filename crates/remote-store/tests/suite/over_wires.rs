@@ -31,7 +31,7 @@ pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
 }
 
 /// The same with a filter of the keys that are not there.
-fn filtering(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn filtering(number: usize, commit_pipes: usize) -> ClientConfig {
     let cache = CacheConfig {
         entries: 1_024,
         staleness: Duration::from_secs(1),

@@ -80,7 +80,7 @@ fn config(number: usize, commit_pipes: usize) -> ClientConfig {
     client_of(("sketches", 0b11), (number, commit_pipes))
 }
 
-fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn config_cached(number: usize, commit_pipes: usize) -> ClientConfig {
     cached(config(number, commit_pipes), STALENESS)
 }
 
@@ -121,10 +121,7 @@ impl World<Sketches> {
     }
 
     fn wait(&mut self, us: u64) {
-        let until_us = self.now_us + us;
-        while self.now_us < until_us {
-            self.turn();
-        }
+        self.turn_for(us);
         self.check_rows();
     }
 }

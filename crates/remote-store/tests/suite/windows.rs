@@ -95,7 +95,7 @@ impl NetworkFunction for Recent {
     }
 }
 
-fn config(number: usize, commit_pipes: usize) -> ClientConfig {
+pub(crate) fn config(number: usize, commit_pipes: usize) -> ClientConfig {
     client_of(("recent", 0b111), (number, commit_pipes))
 }
 

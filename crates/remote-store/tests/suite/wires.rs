@@ -19,6 +19,55 @@ pub(crate) struct Shared {
     pub(crate) keyspace: Rc<RefCell<Keyspace>>,
     /// Nobody reaches it.
     pub(crate) is_away: Rc<Cell<bool>>,
+    /// Of so many pieces of what it says one is changed; 0: none.
+    pub(crate) lies_of: Rc<Cell<u64>>,
+}
+
+/// What a store may say that nobody asked for.
+const OTHERS: [&[u8]; 16] = [
+    b"+OK\r\n",
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*0\r\n",
+    b"_\r\n",
+    b":-1\r\n",
+    b":9223372036854775807\r\n",
+    b"-ERR what is that\r\n",
+    b"-OOM no room\r\n",
+    b"$2\r\n\0\0\r\n",
+    b"*1\r\n$1\r\n\xff\r\n",
+    b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\nkey\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n_\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
+    b"*2147483647\r\n",
+    b"$999999999999\r\n",
+];
+
+/// Has something else come than was said: half of it, some of it twice, other bytes, other numbers, something that nobody asked for.
+fn lie(said: &mut Vec<u8>, drawn: u64) {
+    let draw = |what: u64, below: usize| (hash::words(what, drawn, 0) % below as u64) as usize;
+    let (at, other) = (draw(1, said.len()), OTHERS[draw(2, OTHERS.len())]);
+    match draw(0, 8) {
+        0 => said.truncate(at),
+        1 => said[at] = draw(3, 256) as u8,
+        2 => (0..8).for_each(|bit| {
+            let place = draw(4 + bit, said.len());
+            said[place] ^= 1 << bit;
+        }),
+        3 => {
+            let mut rest = said[at..].iter_mut();
+            if let Some(digit) = rest.find(|byte| byte.is_ascii_digit()) {
+                *digit = b'0' + draw(3, 10) as u8;
+            }
+        }
+        4 => said.extend_from_within(at..),
+        5 => {
+            said.truncate(at);
+            said.extend(other);
+        }
+        6 => *said = other.to_vec(),
+        _ => drop(said.splice(0..0, other.iter().copied())),
+    }
 }
 
 /// How bad the wires are.
@@ -45,6 +94,9 @@ impl Faults {
         }
     }
 }
+
+/// Microseconds for which a reply is waited for, by a connection of which a part may be missing.
+const SILENT_US: u64 = 50_000;
 
 /// One direction of a connection: what is under way, in order, and when it comes.
 #[derive(Debug, Default)]
@@ -114,6 +166,10 @@ struct Pipe {
     received: Vec<u8>,
     /// When there is the next one.
     opens_us: u64,
+    /// When something came last, or nothing was waited for.
+    heard_us: u64,
+    /// Something that came by it may be changed.
+    may_be_lied_to: bool,
 }
 
 /// An instance's end.
@@ -147,6 +203,8 @@ impl<F: NetworkFunction> Wires<F> {
             replies: Direction::default(),
             received: Vec::new(),
             opens_us: 0,
+            heard_us: 0,
+            may_be_lied_to: false,
         };
         Self {
             pipes: (0..client.connections()).map(pipe).collect(),
@@ -195,6 +253,11 @@ impl<F: NetworkFunction> Wires<F> {
         let now_us = self.now_us;
         let (delay, later) = (self.delay(), self.delay());
         let breaks = self.faults.broken_of > 0 && self.draw(self.faults.broken_of) == 0;
+        let lies_of = self.store.lies_of.get();
+        let lies = [0; 2].map(|_| {
+            let is_one = lies_of > 0 && self.draw(lies_of) == 0;
+            is_one.then(|| self.draw(u64::MAX))
+        });
         let is_broken = breaks || self.store.is_away.get();
         let pipe = &mut self.pipes[number];
         let is_wanted = self.client.wants(number);
@@ -215,29 +278,49 @@ impl<F: NetworkFunction> Wires<F> {
                 pipe.served = Some(Served::new(keyspace, &greeting));
                 pipe.replies = Direction::default();
                 pipe.received.clear();
+                (pipe.heard_us, pipe.may_be_lied_to) = (now_us, false);
                 self.client.connected(number);
             }
             return;
         };
+        pipe.may_be_lied_to |= lies_of > 0;
         let [replies, announced] = served.serve(keyspace, now_us);
         // The network may have the two apart.
-        for (bytes, delay) in [(replies, delay), (announced, later)] {
+        for ((mut bytes, delay), drawn) in
+            [(replies, delay), (announced, later)].into_iter().zip(lies)
+        {
             if !bytes.is_empty() {
+                drawn.into_iter().for_each(|drawn| lie(&mut bytes, drawn));
                 pipe.replies.send(now_us + delay, bytes);
             }
         }
         while let Some(bytes) = pipe.replies.arrived(now_us) {
             pipe.received.extend(bytes);
+            pipe.heard_us = now_us;
         }
         let mut taken = 0;
-        let mut is_well = true;
-        while let Ok(Some((reply, length))) = Value::read(&pipe.received[taken..]) {
-            is_well &= self.client.reply(number, &reply, now_us);
-            taken += length;
-        }
+        let is_well = loop {
+            match Value::read(&pipe.received[taken..]) {
+                Ok(Some((reply, length))) => {
+                    taken += length;
+                    if !self.client.reply(number, &reply, now_us) {
+                        break false;
+                    }
+                }
+                Ok(None) => break true,
+                Err(_) => break false,
+            }
+        };
         pipe.received.drain(..taken);
-        assert!(is_well, "the store says what it should");
-        if is_broken {
+        if !self.client.awaits_reply(number) {
+            pipe.heard_us = now_us;
+        }
+        let is_silent = pipe.may_be_lied_to && now_us - pipe.heard_us > SILENT_US;
+        assert!(
+            is_well || pipe.may_be_lied_to,
+            "the store says what it should"
+        );
+        if is_broken || !is_well || is_silent {
             *self.broken.borrow_mut() += 1;
             let mut orphan = pipe.served.take().expect("it is there");
             pipe.opens_us = now_us + self.faults.away_us;

@@ -113,6 +113,7 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
             store: Shared {
                 keyspace: Rc::new(RefCell::new(Keyspace::new(1 << 30))),
                 is_away: Rc::default(),
+                lies_of: Rc::default(),
             },
             instances: Vec::new(),
             left: Vec::new(),
@@ -189,6 +190,14 @@ impl<F: NetworkFunction + Send + Sync> World<F> {
         let now = Time::from_micros(self.now_us);
         for instance in &mut self.instances {
             instance.turn(now);
+        }
+    }
+
+    /// Until so many microseconds have passed.
+    pub(crate) fn turn_for(&mut self, us: u64) {
+        let until_us = self.now_us + us;
+        while self.now_us < until_us {
+            self.turn();
         }
     }
 
