@@ -9,8 +9,8 @@ use asterism_engine::hash_seed_mark;
 use crate::mutant::{self, Mutant};
 use crate::statistics::AwayReason;
 
-/// Between the number of the layout and the mark of the seed.
-const BETWEEN: u8 = b'.';
+/// Digits of the number of a layout, and the dot between it and the mark of the seed.
+const NUMBER_BYTES: usize = 16 + 1;
 
 /// What the key has to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +23,7 @@ impl Layout {
             true => 0,
             false => hash_seed_mark(seed),
         };
-        let between = char::from(BETWEEN);
-        Self(format!("{layout:016x}{between}{mark:016x}").into_bytes())
+        Self(format!("{layout:016x}.{mark:016x}").into_bytes())
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -36,18 +35,12 @@ impl Layout {
     /// # Errors
     /// Why its keys are not used, however it differs.
     pub(crate) fn check(&self, found: &[u8]) -> Result<(), AwayReason> {
-        if found == self.0 {
-            return Ok(());
-        }
-        let layout = |bytes: &[u8]| bytes.split(|byte| *byte == BETWEEN).next() == self.layout();
-        match found.len() == self.0.len() && layout(found) {
+        let is_alike = found.len() == self.0.len() && found.starts_with(&self.0[..NUMBER_BYTES]);
+        match is_alike {
+            true if found == self.0 => Ok(()),
             true => Err(AwayReason::HashSeed),
             false => Err(AwayReason::Layout),
         }
-    }
-
-    fn layout(&self) -> Option<&[u8]> {
-        self.0.split(|byte| *byte == BETWEEN).next()
     }
 }
 

@@ -29,7 +29,7 @@ const LOOK_AWAY: Duration = Duration::from_millis(1);
 
 /// Microseconds from one look to the next at a connection by which no reply is waited for: each look is a system call.
 const LOOK_QUIET_US: u64 = 100;
-/// The same at all connections while packets are answered by what is kept: a burst of them takes less than a look.
+/// The same at all connections while packets come that what is kept may answer: a burst of them takes less than a look.
 const LOOK_SERVING_US: u64 = 20;
 /// Milliseconds that the reply to `WAIT` may take at most.
 const WAIT_MS_MAX: u128 = 250;
@@ -102,7 +102,7 @@ pub struct RemoteStore<F: NetworkFunction, N: Network = Sockets> {
     is_busy: bool,
     /// Else there is nothing to do before.
     look_us: u64,
-    /// Packets of this turn were answered by what is kept.
+    /// Packets came in this turn, and what is kept may answer them.
     is_serving: bool,
     /// When replies were looked for last.
     looked_us: u64,

@@ -39,11 +39,6 @@ impl Context {
     pub fn is_singly(&self) -> bool {
         self.chained.singly.get()
     }
-    /// Whether reads only prefetch.
-    #[inline(always)]
-    pub fn is_foreseeing(&self) -> bool {
-        self.is_prefetching()
-    }
     /// Since when the packet was late, in microseconds of this instance's clock; `None` if it was not. Begins again where
     /// [`Context::end`] ended an earlier stage.
     pub fn late_since_us(&self) -> Option<u64> {

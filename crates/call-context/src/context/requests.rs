@@ -56,15 +56,21 @@ impl Context {
         }
         let mut call = self.call.borrow_mut();
         if call.requests == 0 {
-            call.requests = self.requests.slots.borrow_mut().take();
-            call.wait = match call.requests {
-                0 => Wait::TooMuch,
-                _ => Wait::Answers,
-            };
+            call.wait = self.number_requests(&mut call);
         }
         drop(call);
         self.note_late();
         Err(late_answer())
+    }
+    /// Has a call's requests a number, if they have none yet: what the call waits for then. All numbers may be taken.
+    fn number_requests(&self, call: &mut Call) -> Wait {
+        if call.requests == 0 {
+            call.requests = self.requests.slots.borrow_mut().take();
+        }
+        match call.requests {
+            0 => Wait::TooMuch,
+            _ => Wait::Answers,
+        }
     }
     /// Whether a packet with these requests waits for no answer.
     pub fn has_all_answers(&self, requests: u16) -> bool {
@@ -198,13 +204,7 @@ impl Context {
         self.requests.recorded.borrow_mut().clear();
         let mut call = self.call.borrow_mut();
         call.unspend();
-        if call.requests == 0 {
-            call.requests = self.requests.slots.borrow_mut().take();
-        }
-        call.wait = match call.requests {
-            0 => Wait::TooMuch,
-            _ => Wait::Answers,
-        };
+        call.wait = self.number_requests(&mut call);
         drop(call);
         self.note_late();
         late_answer()

@@ -274,7 +274,7 @@ impl ChainState {
         let Some(stage) = self.stages.get_mut(here.0).filter(|_| !at.is_copy()) else {
             return Ok(Verdict::Drop(Reason::NotForUs));
         };
-        if context.is_foreseeing() {
+        if context.is_prefetching() {
             stage.hint(packet, here, context, emissions);
             return context.act().map(|()| Verdict::Consumed);
         }
@@ -390,7 +390,7 @@ impl NetworkFunction for Chain {
             Some(place) => place,
             None => Place::entered(port, self.stages.len() - 1),
         };
-        if context.is_foreseeing() {
+        if context.is_prefetching() {
             state.hint(packet, (context, emissions), at);
             // What is found out in this pass is no verdict: it ends late, as every function's does.
             return context.act().map(|()| Verdict::Consumed);

@@ -13,6 +13,8 @@ use asterism_remote_store::{Client, ClientConfig, ClientEvent, ClientTally, Shar
 use asterism_resp::{CommandWriter, Value};
 use asterism_state::{Query, Tick, Ticket, Transaction, hash};
 
+use crate::lying::lie;
+
 /// A store that several clients use.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
@@ -21,53 +23,6 @@ pub(crate) struct Shared {
     pub(crate) is_away: Rc<Cell<bool>>,
     /// Of so many pieces of what it says one is changed; 0: none.
     pub(crate) lies_of: Rc<Cell<u64>>,
-}
-
-/// What a store may say that nobody asked for.
-const OTHERS: [&[u8]; 16] = [
-    b"+OK\r\n",
-    b"$-1\r\n",
-    b"*-1\r\n",
-    b"*0\r\n",
-    b"_\r\n",
-    b":-1\r\n",
-    b":9223372036854775807\r\n",
-    b"-ERR what is that\r\n",
-    b"-OOM no room\r\n",
-    b"$2\r\n\0\0\r\n",
-    b"*1\r\n$1\r\n\xff\r\n",
-    b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\nkey\r\n",
-    b">2\r\n$10\r\ninvalidate\r\n_\r\n",
-    b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
-    b"*2147483647\r\n",
-    b"$999999999999\r\n",
-];
-
-/// Has something else come than was said: half of it, some of it twice, other bytes, other numbers, something that nobody asked for.
-fn lie(said: &mut Vec<u8>, drawn: u64) {
-    let draw = |what: u64, below: usize| (hash::words(what, drawn, 0) % below as u64) as usize;
-    let (at, other) = (draw(1, said.len()), OTHERS[draw(2, OTHERS.len())]);
-    match draw(0, 8) {
-        0 => said.truncate(at),
-        1 => said[at] = draw(3, 256) as u8,
-        2 => (0..8).for_each(|bit| {
-            let place = draw(4 + bit, said.len());
-            said[place] ^= 1 << bit;
-        }),
-        3 => {
-            let mut rest = said[at..].iter_mut();
-            if let Some(digit) = rest.find(|byte| byte.is_ascii_digit()) {
-                *digit = b'0' + draw(3, 10) as u8;
-            }
-        }
-        4 => said.extend_from_within(at..),
-        5 => {
-            said.truncate(at);
-            said.extend(other);
-        }
-        6 => *said = other.to_vec(),
-        _ => drop(said.splice(0..0, other.iter().copied())),
-    }
 }
 
 /// How bad the wires are.
